@@ -17,7 +17,7 @@ from cloudgpu.backends.aws.backend import AwsBackend
 from cloudgpu.backends.aws.cloud import AwsCloud, CloudTarget
 from cloudgpu.backends.node_connections import NodeCarriers
 from cloudgpu.state.cluster_record import ClusterRecord
-from tests.backends.endpoint import EndpointHarness, ImpatientClock
+from tests.backends.endpoint import EndpointHarness, SleepSkippingClock
 from tests.fake_host import FakeHost, ScriptedResult
 from tests.rehearsal.endpoint.conftest import rig_in
 
@@ -26,7 +26,7 @@ class AwsHarness(EndpointHarness):
     """One account at the simulated endpoint."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, "aws", ImpatientClock())
+        super().__init__(folder, "aws", SleepSkippingClock())
         self._opened = ExitStack()
         self._rig = self._opened.enter_context(rig_in(self.files.home.root))
         self.armed: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The harnesses of the conformance tests: one of each kind per worker."""
+"""Fixtures of the conformance tests. Each worker process opens one harness per backend."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,7 +20,7 @@ HARNESSES = {
 
 @pytest.fixture(scope="session")
 def open_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Harness]]:
-    """Open each harness once, because a cloud takes seconds to start."""
+    """Function that returns the harness of a backend and opens it only once, because a cloud takes seconds to start."""
     opened: dict[str, Harness] = {}
 
     def open_once(kind: str) -> Harness:
@@ -53,13 +53,13 @@ def files(harness: Harness) -> Files:
 @pytest.fixture
 def name(harness: Harness, request: pytest.FixtureRequest) -> Iterator[str]:
     """Name of this test's cluster, which is deleted afterwards whether or not the test passed."""
-    found = f"t{abs(hash(request.node.nodeid)) % 10**9}"
-    yield found
+    cluster = f"t{abs(hash(request.node.nodeid)) % 10**9}"
+    yield cluster
     with suppress(CloudGpuError):
-        harness.files.context(harness.backend().for_deletion()).clusters.delete(found, REGION)
+        harness.files.context(harness.backend().for_deletion()).clusters.delete(cluster, REGION)
 
 
 @pytest.fixture
 def rows(files: Files, name: str) -> Callable[[], list[Any]]:
-    """Return the ledger rows of this test's cluster."""
+    """Function that returns the ledger rows of this test's cluster."""
     return lambda: list(files.ledger.entries(cluster=name))

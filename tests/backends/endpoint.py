@@ -35,8 +35,8 @@ class ShiftedClock(SystemClock):
         self._ahead_s += seconds
 
 
-class ImpatientClock(ShiftedClock):
-    """Clock that skips sleeps, because a deletion waits minutes for the response to a killed launch."""
+class SleepSkippingClock(ShiftedClock):
+    """Clock that advances instead of sleeping, because a deletion waits minutes for the response to a killed launch."""
 
     def sleep(self, seconds: float) -> None:
         super().sleep(min(seconds, 0.05))
@@ -96,10 +96,10 @@ class EndpointHarness:
         self.let_expire(record)
         # The server looks for nodes that have powered off every two seconds.
         deadline = time.monotonic() + LIMIT_S
-        while "instances" in " ".join(self.left(record.name)) and time.monotonic() < deadline:
+        while "instances" in " ".join(self.resources(record.name)) and time.monotonic() < deadline:
             time.sleep(0.1)
 
-    def left(self, name: str) -> list[str]:
+    def resources(self, name: str) -> list[str]:
         found = client.list_resources(self.rehearsal)
         return [f"{kind} {row['id']}" for kind, rows in found.items() for row in rows if _belongs(row, name)]
 

@@ -74,7 +74,7 @@ class Harness(Protocol):
         """Return a backend whose infrastructure is unreachable."""
 
     def crash(self, record: ClusterRecord, index: int) -> None:
-        """End one node from outside, without the backend."""
+        """Terminate one node from outside, without the backend."""
 
     def expire(self, record: ClusterRecord) -> None:
         """Let the cluster's expiry pass without running any cloudgpu code outside the nodes and the cloud."""
@@ -82,7 +82,7 @@ class Harness(Protocol):
     def node_expiries(self, record: ClusterRecord) -> set[datetime]:
         """Return the expiry that each node enforces."""
 
-    def left(self, name: str) -> list[Any]:
+    def resources(self, name: str) -> list[Any]:
         """Return the cluster's existing resources, as reported by the infrastructure itself."""
 
     def close(self) -> None:

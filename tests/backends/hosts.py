@@ -81,7 +81,7 @@ class HostsHarness:
         leases = [machine.leases[record.identity.token] for machine in self.lab.machines.values()]
         return {datetime.fromtimestamp(lease["expires_epoch_s"], UTC) for lease in leases}
 
-    def left(self, name: str) -> list[str]:
+    def resources(self, name: str) -> list[str]:
         leases = [lease for machine in self.lab.machines.values() for lease in machine.leases.values()]
         return [lease["cluster"] for lease in leases if lease["cluster"] == name]
 

@@ -44,7 +44,7 @@ class LocalHarness:
         tags = [json.loads((self.root / node / "tag.json").read_text()) for node in record.placement.instance_ids]
         return {datetime.fromtimestamp(tag["expires_epoch_s"], UTC) for tag in tags}
 
-    def left(self, name: str) -> list[str]:
+    def resources(self, name: str) -> list[str]:
         marks = [f"LOCAL_NODE={self.root}/slot{n}@{name}".encode() for n in range(4)]
         processes = [path.parent.name for path in Path("/proc").glob("[0-9]*/environ") if _contains(path, marks)]
         return [*processes, *(path.name for path in self.root.glob(f"*@{name}"))]

@@ -96,15 +96,15 @@ def test_created_cluster_is_recorded_billed_and_running(harness, files, cluster,
     consoles = [backend.console_output(record.placement.region, node.instance_id) for node in nodes]
     assert all(isinstance(console, str) for console in consoles)
     assert len({bool(console) for console in consoles}) == 1
-    assert harness.left(name)
+    assert harness.resources(name)
 
 
 def test_ledger_row_is_written_before_any_resource_is_created(harness, files, plan, name):
     existing = []
-    ledger = WatchedLedger(files.ledger, after_open=lambda: existing.append(harness.left(name)))
+    ledger = WatchedLedger(files.ledger, after_open=lambda: existing.append(harness.resources(name)))
     files.context(harness.backend(), ledger).clusters.create(plan, name, files.requester)
     assert existing[0] == []
-    assert harness.left(name)
+    assert harness.resources(name)
 
 
 def test_second_create_reuses_the_cluster_and_adds_no_rows(harness, files, cluster, plan, rows, name):
@@ -121,7 +121,7 @@ def test_plan_with_errors_is_rejected_and_records_nothing(harness, files, contex
         context.clusters.create(bad, name, files.requester)
     assert files.records.cluster(name) is None
     assert not rows()
-    assert not harness.left(name)
+    assert not harness.resources(name)
 
 
 def test_concurrent_create_of_same_cluster_raises_busy_error(harness, files, plan, name):
@@ -212,7 +212,7 @@ def test_delete_terminates_nodes_closes_rows_and_removes_record(harness, files, 
     assert not ALIVE_STATES & set(states(harness, cluster.record))
     assert {row.state for row in rows()} == {"closed"}
     assert files.records.cluster(name) is None
-    assert harness.left(name) == []
+    assert harness.resources(name) == []
 
 
 def test_second_delete_of_same_cluster_succeeds(harness, files, cluster, name):
@@ -228,14 +228,14 @@ def test_delete_of_unknown_cluster_succeeds(harness, files, name):
 def test_cluster_with_damaged_record_is_deleted(harness, files, cluster, rows, name):
     files.home.cluster(name).record.write_text("{")
     assert not delete(harness, files, name).known
-    assert harness.left(name) == []
+    assert harness.resources(name) == []
     assert {row.state for row in rows()} == {"closed"}
 
 
 def test_cluster_with_lost_node_is_deleted(harness, files, cluster, rows, name):
     harness.crash(cluster.record, 0)
     delete(harness, files, name)
-    assert harness.left(name) == []
+    assert harness.resources(name) == []
     assert {row.state for row in rows()} == {"closed"}
 
 
@@ -245,9 +245,9 @@ def test_delete_after_killed_create_leaves_nothing(harness, files, plan, rows, n
     with pytest.raises(Killed):
         files.context(harness.backend(), ledger).clusters.create(plan, name, files.requester)
     assert {row.state for row in rows()} == {"open"}
-    assert bool(harness.left(name)) is (moment == "before_launched")
+    assert bool(harness.resources(name)) is (moment == "before_launched")
     delete(harness, files, name)
-    assert harness.left(name) == []
+    assert harness.resources(name) == []
     assert files.records.cluster(name) is None
     assert {row.state for row in rows()} == {"closed"}
 
@@ -268,7 +268,7 @@ def test_delete_succeeds_while_ledger_is_unusable(harness, files, cluster, rows,
     with pytest.raises(LedgerError) as caught:
         delete(harness, files, name, LenientLedger(fail))
     assert caught.value.partial_result["cluster"] == name
-    assert harness.left(name) == []
+    assert harness.resources(name) == []
     delete(harness, files, name)
     assert {row.state for row in rows()} == {"closed"}
     assert files.records.cluster(name) is None
@@ -350,4 +350,4 @@ def test_python_on_the_backends_page_creates_a_cluster(open_harness):
         assert len(list(local.root.glob("*@lab"))) == 2
     finally:
         local.files.context(local.backend().for_deletion()).clusters.delete("lab", REGION)
-    assert local.left("lab") == []
+    assert local.resources("lab") == []

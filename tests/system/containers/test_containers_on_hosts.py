@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.hosts.lab import Host, Lab, Spec, lab
-from tests.system.hosts.callers import Caller, left_on
+from tests.system.hosts.callers import Caller, leftovers
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 PLACE = "10.77.0.1:5000"
@@ -137,4 +137,4 @@ def test_containerized_run_on_two_hosts_pulls_image_and_cleans_up(hosts: Lab, tm
     for host in hosts.hosts.values():
         assert host.run(["docker", "ps", "--all", "--quiet"]).stdout == ""
         assert host.run(["docker", "images", "--quiet", "cloudgpu-setup"]).stdout == ""
-        assert left_on(host) == []
+        assert leftovers(host) == []

@@ -1,4 +1,4 @@
-"""Users of the lab: each has a home, an inventory and a name; their commands run in the lab's client network."""
+"""Users of the simulated hosts, each with a state home, an inventory and a name."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typing import Any
 from tests.hosts.lab import Host, Lab
 
 KINDS = {"red": "V100-16GB:8", "blue": "V100-16GB:8", "green": "T4:4", "deep": "A100-40GB:4", "bare": "V100:8"}
-MORE = {
+EXTRA_FIELDS = {
     "red": ["pool: dgx", "rate_usd_per_hour: 12.00"],
     "blue": ["pool: dgx", "rate_usd_per_hour: 12.00"],
     "deep": ["jump: red"],
@@ -67,24 +67,30 @@ if len(sys.argv) > 1:
 """
 
 
-_ALL = """
+_RUN_ALL = """
 import contextlib, io, json
 from cloudgpu.cli.main import main
 
-def all_of(commands):
-    found = []
+def run_all(commands):
+    results = []
     for argv in commands:
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             code = main(argv)
-        found.append((code, said.getvalue()))
-    print(json.dumps(found))
+        results.append((code, output.getvalue()))
+    print(json.dumps(results))
 """
 
 
 @dataclass(frozen=True)
 class Caller:
-    """One person at one machine."""
+    """A user on this machine, whose commands run in the network of the hosts.
+
+    Attributes:
+        owner: Owner of the clusters.
+        user: Login user on the hosts.
+        pinned: Whether the inventory contains the host keys.
+    """
 
     lab: Lab
     folder: Path
@@ -100,15 +106,15 @@ class Caller:
         self.write_inventory()
 
     def write_inventory(self, only: tuple[str, ...] = (), **changes: str) -> None:
-        """`changes`: host name -> lines that its entry gets besides."""
+        """Write the inventory of all hosts or `only` some. `changes` maps host names to additional lines."""
         lines = ["# our lab", "defaults:", f"  user: {self.user}", f"  key: {self.lab.key}", "hosts:"]
         for name, host in self.lab.hosts.items():
             if only and name not in only:
                 continue
-            own = [f"name: {name}", f"address: {host.address}", f"port: {host.port}", f"gpus: {KINDS[name]}"]
-            own += [f"host_key: {host.fingerprint}"] if self.pinned else []
-            own += [*MORE.get(name, []), *changes.get(name, "").split("\n")]
-            lines += [f"  {'-' if at == 0 else ' '} {line}" for at, line in enumerate(one for one in own if one)]
+            entry = [f"name: {name}", f"address: {host.address}", f"port: {host.port}", f"gpus: {KINDS[name]}"]
+            entry += [f"host_key: {host.fingerprint}"] if self.pinned else []
+            entry += [*EXTRA_FIELDS.get(name, []), *changes.get(name, "").split("\n")]
+            lines += [f"  {'-' if at == 0 else ' '} {line}" for at, line in enumerate(line for line in entry if line)]
         self.inventory.write_text("\n".join(lines) + "\n")
 
     @property
@@ -120,54 +126,56 @@ class Caller:
         return self.folder / "home"
 
     def environment(self) -> dict[str, str]:
-        own = {"CLOUDGPU_HOME": str(self.home), "CLOUDGPU_OWNER": self.owner, "HOME": str(self.folder)}
-        return {**os.environ, **own}
+        variables = {"CLOUDGPU_HOME": str(self.home), "CLOUDGPU_OWNER": self.owner, "HOME": str(self.folder)}
+        return {**os.environ, **variables}
 
     def argv(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "cloudgpu", *words]
 
     def run(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        """A command to its end, which must be this one."""
+        """Run a command and check its exit code."""
         done = self.lab.client(self.argv(*words), env=self.environment(), cwd=self.folder, check=False)
-        assert done.returncode == code, f"{' '.join(words)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == code, f"{' '.join(words)} exited with {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
     def json(self, *words: str, code: int = 0) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.run(*words, "--json", code=code).stdout)
-        return found
+        result: dict[str, Any] = json.loads(self.run(*words, "--json", code=code).stdout)
+        return result
 
-    def all(self, *commands: str) -> list[tuple[int, str]]:
-        """Several commands in one process: the exit code of each, and what it said."""
-        done = self.script(f"{_ALL}\nall_of({[one.split() for one in commands]!r})")
+    def run_all(self, *commands: str) -> list[tuple[int, str]]:
+        """Run several commands in one process and return the exit code and output of each."""
+        done = self.script(f"{_RUN_ALL}\nrun_all({[command.split() for command in commands]!r})")
         assert done.returncode == 0, done.stderr
-        return [(code, said) for code, said in json.loads(done.stdout)]
+        return [(code, output) for code, output in json.loads(done.stdout)]
 
     def script(self, text: str) -> subprocess.CompletedProcess[str]:
-        """Python of the caller's own, where the hosts are reached."""
+        """Run Python code in the network of the hosts."""
         argv = [sys.executable, "-c", text]
         return self.lab.client(argv, env=self.environment(), cwd=self.folder, check=False)
 
 
-_PLACES = ("home/lab/.cloudgpu", "home/ana/.cloudgpu", "home/root/.cloudgpu", "vartmp/cloudgpu")
+_DIRECTORIES = ("home/lab/.cloudgpu", "home/ana/.cloudgpu", "home/root/.cloudgpu", "vartmp/cloudgpu")
 _PROCESSES = ("warden", "agent-", "tiny.py")
-_SLEEPS = "sleep 1000"
-"""What a hung command of a misbehaving host runs."""
+_HUNG_COMMAND = "sleep 1000"
+"""Command line of the hung commands of misbehaving hosts."""
 
 
-def left_on(host: Host) -> list[str]:
-    """Return everything that cloudgpu left on a host."""
+def leftovers(host: Host) -> list[str]:
+    """Return the files and processes that cloudgpu has left on a host."""
     found = [
-        str(path.relative_to(host.folder)) for place in _PLACES for path in sorted((host.folder / place).rglob("*"))
+        str(path.relative_to(host.folder))
+        for directory in _DIRECTORIES
+        for path in sorted((host.folder / directory).rglob("*"))
     ]
-    # An empty directory of leases stays where another user than the last one made it.
-    found += [place for place in _PLACES[:-1] if (host.folder / place).exists()]
+    # An empty directory for leases remains if a different user than the last one created it.
+    found += [directory for directory in _DIRECTORIES[:-1] if (host.folder / directory).exists()]
     processes = host.run(["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"], check=False).stdout
     return found + [word for word in _PROCESSES if word in processes]
 
 
-def clear(host: Host) -> None:
-    """Kill the processes and delete the files that `left_on` finds."""
-    for pattern in (*_PROCESSES, _SLEEPS):
+def remove_leftovers(host: Host) -> None:
+    """Kill the processes and delete the files that `leftovers` returns."""
+    for pattern in (*_PROCESSES, _HUNG_COMMAND):
         host.run(["pkill", "-KILL", "-f", "--", pattern], check=False)
-    for place in _PLACES:
-        shutil.rmtree(host.folder / place, ignore_errors=True)
+    for directory in _DIRECTORIES:
+        shutil.rmtree(host.folder / directory, ignore_errors=True)

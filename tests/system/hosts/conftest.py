@@ -7,7 +7,7 @@ import pytest
 
 from tests.hosts.fixtures import lab_hosts
 from tests.hosts.lab import Lab
-from tests.system.hosts.callers import Caller, clear, left_on
+from tests.system.hosts.callers import Caller, leftovers, remove_leftovers
 
 __all__ = ["lab_hosts"]
 
@@ -28,8 +28,8 @@ def ana(lab_hosts: Lab, tmp_path: Path) -> Caller:
 def check_hosts_are_empty(lab_hosts: Lab) -> Iterator[None]:
     """Check that the test left nothing on the hosts. Remove what a failed test left, so that the next test can run."""
     yield
-    left = {name: left_on(host) for name, host in lab_hosts.hosts.items()}
+    left = {name: leftovers(host) for name, host in lab_hosts.hosts.items()}
     for name, found in left.items():
         if found:
-            clear(lab_hosts[name])
+            remove_leftovers(lab_hosts[name])
     assert left == {name: [] for name in lab_hosts.hosts}

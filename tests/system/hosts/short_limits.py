@@ -10,8 +10,8 @@ from tests.hosts.lab import Host
 from tests.hosts.relay import ADDRESS, Relay
 from tests.system.hosts.callers import Caller
 
-LONGEST_S = 60.0
-"""Far beyond every limit, for a machine that is busy with something else."""
+TIME_LIMIT_S = 60.0
+"""Much longer than every limit below, to allow for a busy machine."""
 LIMITS = """
 import contextlib, io, json, sys
 from cloudgpu.backends.hosts import backend as hosts_backend
@@ -37,25 +37,25 @@ agent_reader._SILENT_S, agent_reader._TELL_EVERY_S = 0.1, 1.0
 agent_reader.LOST_CONTACT_S = 6.0
 follow._OTHERS_S = 1.0
 """
-ONE = LIMITS + "sys.exit(main(sys.argv[1:]))\n"
-SEVERAL = (
+RUN_COMMAND = LIMITS + "sys.exit(main(sys.argv[1:]))\n"
+RUN_COMMANDS = (
     LIMITS
     + """
 import time
 
-found = []
+results = []
 for line in sys.argv[1:]:
-    said, began = io.StringIO(), time.monotonic()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    output, started = io.StringIO(), time.monotonic()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         code = main(line.split())
-    found.append((code, said.getvalue(), time.monotonic() - began))
-print(json.dumps(found))
+    results.append((code, output.getvalue(), time.monotonic() - started))
+print(json.dumps(results))
 """
 )
 
 
-def reach_through(caller: Caller, relay: Relay, host: Host) -> None:
-    """Lead every connection of the caller to a host through a relay; other hosts reach it as before."""
+def route_through(caller: Caller, relay: Relay, host: Host) -> None:
+    """Route the caller's connections to a host through a relay. Connections between hosts stay direct."""
     caller.write_inventory(only=("red", "blue"))
     text = caller.inventory.read_text()
     direct = f"address: {host.address}\n    port: {host.port}\n"
@@ -64,43 +64,43 @@ def reach_through(caller: Caller, relay: Relay, host: Host) -> None:
     caller.inventory.write_text(text.replace(direct, relayed))
 
 
-def started(caller: Caller, words: str, program: str = ONE) -> subprocess.Popen[str]:
+def start(caller: Caller, words: str, program: str = RUN_COMMAND) -> subprocess.Popen[str]:
     """Start a command."""
     argv = [sys.executable, "-c", program, *words.split()]
     return caller.lab.start_client(argv, env=caller.environment(), cwd=caller.folder)
 
 
-def ended(process: subprocess.Popen[str], within_s: float = LONGEST_S) -> tuple[int, str]:
-    """Wait for a command, and not for ever; its exit code and what it said."""
+def wait(process: subprocess.Popen[str], within_s: float = TIME_LIMIT_S) -> tuple[int, str]:
+    """Wait for a command with a time limit, and return its exit code and output."""
     try:
-        said, _ = process.communicate(timeout=within_s)
+        output, _ = process.communicate(timeout=within_s)
     except subprocess.TimeoutExpired:
         process.kill()
         raise
-    assert "Traceback" not in said, said
-    return process.returncode, said
+    assert "Traceback" not in output, output
+    return process.returncode, output
 
 
 def run(caller: Caller, words: str) -> tuple[int, str]:
-    """Run a command to its end."""
-    return ended(started(caller, words))
+    """Run a command and return its exit code and output."""
+    return wait(start(caller, words))
 
 
-def several(caller: Caller, commands: Sequence[str]) -> dict[str, tuple[int, str]]:
-    """Run commands one after the other in one process, each in bounded time."""
-    argv = [sys.executable, "-c", SEVERAL, *commands]
-    _, text = ended(
-        caller.lab.start_client(argv, env=caller.environment(), cwd=caller.folder), LONGEST_S * len(commands)
+def run_all(caller: Caller, commands: Sequence[str]) -> dict[str, tuple[int, str]]:
+    """Run commands one after the other in one process, and check the duration of each."""
+    argv = [sys.executable, "-c", RUN_COMMANDS, *commands]
+    _, text = wait(
+        caller.lab.start_client(argv, env=caller.environment(), cwd=caller.folder), TIME_LIMIT_S * len(commands)
     )
-    found = json.loads(text)
-    slow = [words for words, (_, _, seconds) in zip(commands, found, strict=True) if seconds > LONGEST_S]
+    results = json.loads(text)
+    slow = [words for words, (_, _, seconds) in zip(commands, results, strict=True) if seconds > TIME_LIMIT_S]
     assert slow == []
-    return {words: (code, said) for words, (code, said, _) in zip(commands, found, strict=True)}
+    return {words: (code, output) for words, (code, output, _) in zip(commands, results, strict=True)}
 
 
 def until(condition: Callable[[], object], what: str) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + LONGEST_S
+    """Wait until a condition is true. `what` names the expected event."""
+    deadline = time.monotonic() + TIME_LIMIT_S
     while not condition():
-        assert time.monotonic() < deadline, f"{what} never came"
+        assert time.monotonic() < deadline, f"{what} did not happen"
         time.sleep(0.05)

@@ -7,7 +7,7 @@ ONE = "--set resources.nodes=1"
 
 
 def test_unusable_pools_and_unsupported_commands_are_rejected(lea: Caller):
-    codes = lea.all(
+    codes = lea.run_all(
         f"plan tiny --on ssh {ONE} --set resources.pool=odd",
         f"plan tiny --on ssh {ONE} --set resources.pool=dgz",
         f"plan tiny --on ssh {ONE} --set resources.gpu=H100:8",
@@ -52,7 +52,7 @@ def test_unknown_host_key_is_never_trusted_automatically(lea: Caller, lab_hosts:
     green = lab_hosts["green"]
     stranger = Caller(lab_hosts, lea.folder, "lea", pinned=False)
     before = stranger.inventory.read_text()
-    unknown, asked, wrong = stranger.all(
+    unknown, asked, wrong = stranger.run_all(
         "hosts check green",
         "hosts scan green",
         f"hosts scan green --trust green={lab_hosts['red'].fingerprint}",
@@ -66,7 +66,7 @@ def test_unknown_host_key_is_never_trusted_automatically(lea: Caller, lab_hosts:
     assert stranger.inventory.read_text() == before
     (lea.folder / ".ssh").mkdir()
     (lea.folder / ".ssh/known_hosts").write_text(lab_hosts.known_hosts())
-    known, scanned = stranger.all("hosts check green", f"hosts scan green --trust green={green.fingerprint}")
+    known, scanned = stranger.run_all("hosts check green", f"hosts scan green --trust green={green.fingerprint}")
     assert known[0] == 0, known[1]
     assert scanned[0] == 0
     assert "cores" in stranger.inventory.read_text()
@@ -75,7 +75,7 @@ def test_unknown_host_key_is_never_trusted_automatically(lea: Caller, lab_hosts:
 
 def test_changed_host_key_fails_plan(lea: Caller, lab_hosts: Lab):
     with lab_hosts["green"].replaced_host_key():
-        code, said = lea.all(f"plan tiny --on ssh {ONE} --set resources.gpu=T4:4")[0]
+        code, said = lea.run_all(f"plan tiny --on ssh {ONE} --set resources.gpu=T4:4")[0]
     assert code == 7
     assert "has an unexpected host key" in said
 
@@ -89,7 +89,7 @@ def test_hosts_prepare_installs_only_confirmed_components(lea: Caller, lab_hosts
     (blue.folder / "bin/nvidia-ctk").write_text('#!/bin/sh\necho ctk "$@" >>/tmp/apt.log\n')
     (blue.folder / "bin/systemctl").write_text('#!/bin/sh\necho systemctl "$@" >>/tmp/apt.log\n')
     (blue.folder / "bin/apt-get").chmod(0o755)
-    told, unknown, shown = lea.all(
+    told, unknown, shown = lea.run_all(
         "hosts prepare blue",
         "hosts prepare blue --install cuda",
         "hosts prepare blue --install container-toolkit",
@@ -107,7 +107,7 @@ def test_hosts_prepare_installs_only_confirmed_components(lea: Caller, lab_hosts
     (blue.folder / "bin/apt-get").write_text(
         '#!/bin/sh\necho "$@" >>/tmp/apt.log\nmv /run/host/bin/ctk /run/host/bin/nvidia-ctk\n'
     )
-    done = lea.all("hosts prepare blue --install container-toolkit --yes", "hosts prepare blue")
+    done = lea.run_all("hosts prepare blue --install container-toolkit --yes", "hosts prepare blue")
     assert [code for code, _ in done] == [0, 0], done
     assert log.read_text().splitlines() == [
         "install -y nvidia-container-toolkit",

@@ -19,7 +19,7 @@ from tests.hosts.lab import Host, Lab
 from tests.hosts.relay import ADDRESS, Break, Relay, relay
 from tests.system.hosts import short_limits
 from tests.system.hosts.callers import PROGRAM, Caller
-from tests.system.hosts.short_limits import ended, reach_through, run, started, until
+from tests.system.hosts.short_limits import route_through, run, start, until, wait
 
 NEVER = {
     "after the TCP handshake": (0, "did not complete the SSH handshake within"),
@@ -71,7 +71,7 @@ def blue(lab_hosts: Lab) -> Host:
 def way(lea: Caller, lab_hosts: Lab, blue: Host) -> Iterator[Relay]:
     """Route Lea's connections to blue through this relay."""
     with relay(lab_hosts, blue) as made:
-        reach_through(lea, made, blue)
+        route_through(lea, made, blue)
         yield made
 
 
@@ -126,7 +126,7 @@ def test_every_command_times_out_on_unresponsive_host(lea: Caller, pair: Relay, 
     if passes == 0:
         more = {"train tiny --on ssh --cluster pair --yes": 9, f"logs -f {run_id}": 9, f"cancel {run_id}": 9}
         commands = {"status --refresh": 0, **more, **commands}
-    said = short_limits.several(lea, list(commands))
+    said = short_limits.run_all(lea, list(commands))
     assert {words: code for words, (code, _) in said.items()} == commands
     for words, (_, text) in said.items():
         assert unreached in text, words
@@ -227,7 +227,7 @@ def test_interrupted_upload_is_completed_by_next_command(lea: Caller, pair: Rela
 @pytest.mark.parametrize("how", ["agent stopped", "no way to the host"])
 def test_hung_follow_is_reported_and_resumed(lea: Caller, lab_hosts: Lab, blue: Host, pair: Relay, how: str):
     run_id = detached(lea)
-    following = started(lea, f"attach {run_id}")
+    following = start(lea, f"attach {run_id}")
     until(lambda: blue.run(["sh", "-c", f"{FOLLOWERS} echo $p; done; true"]).stdout, "follow")
     until(lambda: len(list((lea.home / "runs").glob("*/logs/rank-*.log"))) == 4, "the first lines")
     if how == "agent stopped":
@@ -243,7 +243,7 @@ def test_hung_follow_is_reported_and_resumed(lea: Caller, lab_hosts: Lab, blue: 
     assert "blue" in said.splitlines()[-1]
     finish(lab_hosts)
     pair.set(None)
-    code, rest = ended(following)
+    code, rest = wait(following)
     assert code == 0, said + rest
     assert "succeeded" in rest
     for rank in range(4):
@@ -254,11 +254,11 @@ def test_hung_follow_is_reported_and_resumed(lea: Caller, lab_hosts: Lab, blue: 
 
 def test_failed_run_downloads_outputs_of_reachable_hosts(lea: Caller, lab_hosts: Lab, pair: Relay):
     run_id = detached(lea)
-    following = started(lea, f"attach {run_id}")
+    following = start(lea, f"attach {run_id}")
     until(lambda: len(list((lea.home / "runs").glob("*/logs/rank-*.log"))) == 4, "the first lines")
     pair.set(Break("stall"))
     lab_hosts["red"].run(["pkill", "-9", "-f", "^python3 tiny.py waiting"])
-    code, said = ended(following)
+    code, said = wait(following)
     assert code == 5, said
     assert f"{run_id} failed" in said
     assert "not downloaded  node 1" in said

@@ -7,8 +7,8 @@ import pytest
 
 from tests.hosts.lab import Lab
 from tests.rehearsal.test_homes import fill, mounted
-from tests.system.hosts.callers import PROGRAM, Caller, left_on
-from tests.system.hosts.short_limits import ended, run, started, until
+from tests.system.hosts.callers import PROGRAM, Caller, leftovers
+from tests.system.hosts.short_limits import run, start, until, wait
 
 HELD = PROGRAM.replace("time.sleep(1000)", 'while not os.path.exists("/tmp/finish"): time.sleep(0.05)')
 LARGE = 'if rank > 1: Path(os.environ["CLOUDGPU_OUTPUTS"], f"large-{rank}.bin").write_bytes(bytes(1 << 20))\n'
@@ -50,7 +50,7 @@ def test_down_works_on_full_disk_and_rerun_closes_ledger(lea: Caller, lab_hosts:
     assert "cluster pair is deleted, confirmed by its hosts, but its ledger rows are not closed" in said
     assert str(disk) in said
     assert "/cloudgpu-ledger-" not in said, "the path of a copy helps nobody"
-    assert {name: left_on(lab_hosts[name]) for name in ("red", "blue")} == {"red": [], "blue": []}
+    assert {name: leftovers(lab_hosts[name]) for name in ("red", "blue")} == {"red": [], "blue": []}
     free(disk)
     assert "nothing is left on red, blue" in lea.run("down", "pair").stdout
     rows = lea.json("cost", "--by", "cluster")["rows"]
@@ -78,12 +78,12 @@ def test_disk_filling_up_does_not_hide_run_result(lea: Caller, lab_hosts: Lab, d
     words = held.removesuffix("held").split()
     words[-1] += "python3 tiny.py waiting"
     run_id = str(lea.json(*words)["run_id"])
-    following = started(lea, f"attach {run_id}")
+    following = start(lea, f"attach {run_id}")
     until(lambda: len(list((disk / "runs").glob("*/logs/rank-*.log"))) == 4, "the first lines")
     fill(disk)
     for name in ("red", "blue"):
         lab_hosts[name].run(["touch", "/tmp/finish"])
-    code, said = ended(following)
+    code, said = wait(following)
     assert code == 10, said
     assert f"run {run_id} has finished (succeeded); attach to it with `cloudgpu attach {run_id}`" in said
     assert "delete it with `cloudgpu down pair`" in said

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cloudgpu.node.payload import agent_source
 from tests.hosts.lab import Host, Lab
-from tests.system.hosts.callers import Caller, left_on
+from tests.system.hosts.callers import Caller, leftovers
 
 ONE = ("--set", "resources.nodes=1", "--set", "resources.pool=dgx")
 LATE = """
@@ -44,7 +44,7 @@ def test_lease_takes_all_hosts_or_none(lea: Caller, ana: Caller, lab_hosts: Lab)
     done = lea.script(LATE.format(theirs=theirs, folder=str(ana.folder), env=ana.environment()))
     code, _, said = done.stdout.strip().splitlines()[-1].partition(" ")
     assert (code, "0 of 8 GPUs are free" in said, "by ana" in said) == ("leased", True, True), done.stderr
-    assert left_on(lab_hosts["red"]) == []
+    assert leftovers(lab_hosts["red"]) == []
     assert lea.json("status")["clusters"] == []
     rows = lea.run("cost", "--by", "cluster").stdout
     assert "$0.00" in rows or "late" not in rows
@@ -113,7 +113,7 @@ def test_down_without_node_inventory_queries_every_recorded_host(lea: Caller, la
     lea.write_inventory(only=("blue",))
     failed = lea.json("down", "nameless", code=6)
     assert failed["error"]["details"] == ["red could not be queried: it is not in the inventory"]
-    assert left_on(lab_hosts["red"]) != []
+    assert leftovers(lab_hosts["red"]) != []
     lea.write_inventory()
     assert lea.json("down", "nameless")["instances_ended"] == ["red"]
 

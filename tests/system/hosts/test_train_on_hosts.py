@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.hosts.lab import Lab
-from tests.system.hosts.callers import Caller, left_on
+from tests.system.hosts.callers import Caller, leftovers
 
 
 @pytest.mark.main_path
@@ -57,7 +57,7 @@ def test_detached_runs_support_attach_exec_logs_and_cancel(lea: Caller):
     came = lea.json("attach", ends["run_id"])
     assert (ends["state"], came["state"], len(came["outputs"]["files"])) == ("running", "succeeded", 4)
     stays = lea.json("train", "tiny", *detached, "--set", "launch.command=python3 tiny.py waiting")["run_id"]
-    (code, said), (bad, _), (listed, names) = lea.all(
+    (code, said), (bad, _), (listed, names) = lea.run_all(
         "exec pair --json -- uname -n", "exec pair --node 1 -- false", "ssh-config pair --print"
     )
     assert [one["stdout"] for one in json.loads(said)["nodes"]] == ["red\n", "blue\n"]
@@ -106,4 +106,4 @@ def test_gpus_used_by_foreign_processes_are_not_leased(lea: Caller, lab_hosts: L
         lea.run("down", "part")
     finally:
         red.set_gpus()
-    assert left_on(red) == []
+    assert leftovers(red) == []
