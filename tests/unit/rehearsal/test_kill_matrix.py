@@ -20,7 +20,7 @@ def test_invalid_shard_is_rejected(text):
     assert Shard.parse("3/8") == Shard(2, 8)
 
 
-def test_only_failed_and_unrun_cases_are_pending(tmp_path):
+def test_only_failed_and_unrun_cases_are_due(tmp_path):
     matrix = Matrix(tmp_path / "results", Shard())
     assert matrix.pending("t", CASES) == CASES
     matrix.add(Result("t", CASES[0], 1.0))
