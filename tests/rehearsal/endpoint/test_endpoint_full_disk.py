@@ -41,9 +41,9 @@ def during(seconds, writers, enough=lambda: True):
         assert time.monotonic() < deadline, "the writers did not do enough"
         time.sleep(0.05)
     for writer in writers:
-        writer.leave.set()
+        writer.stop.set()
         writer.join(60)
-        assert writer.wrong == [], writer.wrong
+        assert writer.errors == [], writer.errors
 
 
 def wanted(expected):

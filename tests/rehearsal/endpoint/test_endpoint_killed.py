@@ -22,7 +22,7 @@ def let_them_write(writers: list[Writer], calls: int) -> None:
     deadline = time.monotonic() + 60
     while sum(writer.acknowledged.total() for writer in writers) < calls:
         assert time.monotonic() < deadline
-        assert all(writer.wrong == [] for writer in writers), [writer.wrong for writer in writers]
+        assert all(writer.errors == [] for writer in writers), [writer.errors for writer in writers]
         time.sleep(0.002)
 
 
@@ -43,13 +43,13 @@ def test_acknowledged_writes_survive_kills_and_no_write_is_partial(server_proces
         server_process.end(signal.SIGKILL)
         for writer in writers:
             writer.join(60)
-            assert writer.wrong == [], writer.wrong
+            assert writer.errors == [], writer.errors
             acknowledged += writer.acknowledged
         server_process.start()
         settle(server_process)
         found = observed(aws)
         for writer in writers:
-            for key, after in writer.mark_incomplete.items():
+            for key, after in writer.uncertain.items():
                 doubtful += 1
                 before = writer.expected.get(key, ABSENT)
                 now = found.get(key, ABSENT)

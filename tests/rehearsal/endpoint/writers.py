@@ -1,4 +1,4 @@
-"""Writers that call a server until it dies, and a look at what is there in their terms."""
+"""Writer threads that call a server until it dies, and functions that compare its state with their writes."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ Key = tuple[str, str]
 
 
 class Clients:
-    """One client a service, shared by the writers: the port survives the server."""
+    """A client for each service, shared by the writers. A restarted server has the same port."""
 
     def __init__(self, server_process: ServerProcess) -> None:
         for name in SERVICES:
@@ -53,43 +53,47 @@ def plain(tags: list[dict[str, str]] | None) -> dict[str, str]:
 
 
 class Writer(threading.Thread):
-    """Writes until the server dies, one call at a time.
+    """Thread that makes random writes, one call at a time, until the server dies.
 
     Attributes:
-        expected: What is there, by kind and name.
-        doubt: What the call without an answer was to make of which keys.
-        refused: Calls that were refused with the code that the test expects.
+        expected: Expected state of each resource, by kind and name.
+        uncertain: Resource states that the call without a response would have produced.
+        acknowledged: Number of successful calls of each kind.
+        refused: Number of calls of each kind that failed with the expected error code.
+        messages: Messages of these errors.
+        errors: Unexpected errors.
+        stop: Set by the test to stop the thread.
     """
 
     def __init__(self, number: int, aws: Any, seed: int, expected: dict[Key, Any], refusal: str = "") -> None:
         super().__init__(daemon=True)
         self._aws = aws
-        self._dice = random.Random(seed)
+        self._rng = random.Random(seed)
         self._name = f"w{number}-{seed}"
         self._count = 0
         self.expected = expected
-        self.mark_incomplete: dict[Key, Any] = {}
+        self.uncertain: dict[Key, Any] = {}
         self.acknowledged: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.messages: set[str] = set()
-        self.wrong: list[BaseException] = []
-        self.leave = threading.Event()
+        self.errors: list[BaseException] = []
+        self.stop = threading.Event()
         self._refusal = refusal
 
     def run(self) -> None:
         calls = [self._launch, self._launch, self._tag, self._terminate, self._group, self._volume, self._object]
         calls += [self._object, self._removed_object, self._mounted, self._role, self._parameter, self._schedule]
         try:
-            while not self.leave.is_set():
-                self._try(self._dice.choice(calls))
+            while not self.stop.is_set():
+                self._try(self._rng.choice(calls))
         except (ConnectionError, HTTPClientError):
             return
         except ResponseParserError as err:
-            # The server died within its headers: http.client takes their end for that of an empty answer.
+            # If the server dies while it sends headers, http.client returns an empty response.
             if not str(err).endswith("b''"):
-                self.wrong.append(err)
+                self.errors.append(err)
         except BaseException as err:  # noqa: BLE001 - shown by the test
-            self.wrong.append(err)
+            self.errors.append(err)
 
     def _try(self, call: Callable[[], None]) -> None:
         try:
@@ -99,30 +103,30 @@ class Writer(threading.Thread):
                 raise
             self.refused[err.operation_name] += 1
             self.messages.add(err.response["Error"]["Message"])
-            self.mark_incomplete = {}  # refused: nothing of it may be there
+            self.uncertain = {}  # a refused call has no effect
 
-    def _write(self, call: Callable[..., Any], after: dict[Key, Any], **given: Any) -> Any:
-        self.mark_incomplete = after
-        answer = call(**given)
-        self.mark_incomplete = {}
+    def _write(self, call: Callable[..., Any], after: dict[Key, Any], **parameters: Any) -> Any:
+        self.uncertain = after
+        response = call(**parameters)
+        self.uncertain = {}
         self.expected.update(after)
         self.acknowledged[call.__name__] += 1
-        return answer
+        return response
 
-    def _new(self) -> str:
+    def _new_name(self) -> str:
         self._count += 1
         return f"{self._name}-{self._count}"
 
-    def _one(self, kind: str, **having: Any) -> tuple[Key, Any] | None:
+    def _random_resource(self, kind: str, **having: Any) -> tuple[Key, Any] | None:
         found = [
             (key, value)
             for key, value in self.expected.items()
             if key[0] == kind and value != ABSENT and all(value[name] == wanted for name, wanted in having.items())
         ]
-        return self._dice.choice(found) if found else None
+        return self._rng.choice(found) if found else None
 
     def _launch(self) -> None:
-        name, count = self._new(), self._dice.randint(1, 4)
+        name, count = self._new_name(), self._rng.randint(1, 4)
         after = {"living": count, "ended": 0, "tags": {"batch": name}, "volumes": count, "interfaces": count}
         self._write(
             self._aws.ec2.run_instances,
@@ -140,22 +144,22 @@ class Writer(threading.Thread):
         return [row["InstanceId"] for page in pages for row in page["Instances"]]
 
     def _tag(self) -> None:
-        found = self._one("batch", ended=0)
+        found = self._random_resource("batch", ended=0)
         if found:
             key, value = found
-            more = {"first": self._new(), "second": self._new()}
+            more = {"first": self._new_name(), "second": self._new_name()}
             after = {key: {**value, "tags": {**value["tags"], **more}}}
             self._write(self._aws.ec2.create_tags, after, Resources=self._members(key[1]), Tags=listed(more))
 
     def _terminate(self) -> None:
-        found = self._one("batch", ended=0)
+        found = self._random_resource("batch", ended=0)
         if found:
             key, value = found
             after = {key: {**value, "living": 0, "ended": value["living"], "volumes": 0, "interfaces": 0}}
             self._write(self._aws.ec2.terminate_instances, after, InstanceIds=self._members(key[1]))
 
     def _group(self) -> None:
-        name, create = self._new(), self._aws.ec2.create_security_group
+        name, create = self._new_name(), self._aws.ec2.create_security_group
         after = {"tags": {"own": name}, "rules": 0}
         specification = tagged("security-group", own=name)
         made = self._write(
@@ -165,11 +169,11 @@ class Writer(threading.Thread):
         rules = [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": ranges}]
         allow = self._aws.ec2.authorize_security_group_ingress
         self._write(allow, {("group", name): {**after, "rules": 3}}, GroupId=made["GroupId"], IpPermissions=rules)
-        if self._dice.random() < 0.5:
+        if self._rng.random() < 0.5:
             self._write(self._aws.ec2.delete_security_group, {("group", name): ABSENT}, GroupId=made["GroupId"])
 
     def _volume(self) -> None:
-        name = self._new()
+        name = self._new_name()
         made = self._write(
             self._aws.ec2.create_volume,
             {("volume", name): {"size": 7}},
@@ -178,12 +182,12 @@ class Writer(threading.Thread):
             ClientToken=name,
             TagSpecifications=tagged("volume", own=name),
         )
-        if self._dice.random() < 0.5:
+        if self._rng.random() < 0.5:
             self._write(self._aws.ec2.delete_volume, {("volume", name): ABSENT}, VolumeId=made["VolumeId"])
 
     def _object(self) -> None:
-        name = f"o{self._dice.randint(1, 5)}-{self._name.partition('-')[0]}"
-        body = self._dice.randbytes(self._dice.randint(0, 300_000))
+        name = f"o{self._rng.randint(1, 5)}-{self._name.partition('-')[0]}"
+        body = self._rng.randbytes(self._rng.randint(0, 300_000))
         after = {"sha256": hashlib.sha256(body).hexdigest(), "note": str(len(body))}
         put = self._aws.s3.put_object
         self._write(
@@ -191,12 +195,12 @@ class Writer(threading.Thread):
         )
 
     def _removed_object(self) -> None:
-        found = self._one("object")
+        found = self._random_resource("object")
         if found:
             self._write(self._aws.s3.delete_object, {found[0]: ABSENT}, Bucket="data", Key=found[0][1])
 
     def _mounted(self) -> None:
-        name = self._new()
+        name = self._new_name()
         key = ("files", name)
         after = {"tags": {"own": name}, "targets": 0, "interfaces": 0}
         create = self._aws.efs.create_file_system
@@ -204,12 +208,12 @@ class Writer(threading.Thread):
         both = {key: {**after, "targets": 1, "interfaces": 1}}
         mount = self._aws.efs.create_mount_target
         target = self._write(mount, both, FileSystemId=made, SubnetId=self._aws.subnet)["MountTargetId"]
-        if self._dice.random() < 0.7:
+        if self._rng.random() < 0.7:
             self._write(self._aws.efs.delete_mount_target, {key: after}, MountTargetId=target)
             self._write(self._aws.efs.delete_file_system, {key: ABSENT}, FileSystemId=made)
 
     def _role(self) -> None:
-        name, iam = self._new(), self._aws.iam
+        name, iam = self._new_name(), self._aws.iam
         after = {"tags": {"own": name}, "policies": []}
         tags = listed({"own": name})
         self._write(
@@ -221,17 +225,17 @@ class Writer(threading.Thread):
         )
         with_policy = {("role", name): {**after, "policies": ["p"]}}
         self._write(iam.put_role_policy, with_policy, RoleName=name, PolicyName="p", PolicyDocument=json.dumps(MAY))
-        if self._dice.random() < 0.5:
+        if self._rng.random() < 0.5:
             self._write(iam.delete_role_policy, {("role", name): after}, RoleName=name, PolicyName="p")
             self._write(iam.delete_role, {("role", name): ABSENT}, RoleName=name)
 
     def _parameter(self) -> None:
-        name, value = f"/own/{self._name.partition('-')[0]}", self._new()
+        name, value = f"/own/{self._name.partition('-')[0]}", self._new_name()
         put = self._aws.ssm.put_parameter
         self._write(put, {("parameter", name): value}, Name=name, Value=value, Type="String", Overwrite=True)
 
     def _schedule(self) -> None:
-        name, scheduler = self._new(), self._aws.scheduler
+        name, scheduler = self._new_name(), self._aws.scheduler
         self._write(
             scheduler.create_schedule,
             {("schedule", name): "at(2099-01-01T00:00:00)"},
@@ -244,16 +248,16 @@ class Writer(threading.Thread):
                 "Input": "{}",
             },
         )
-        if self._dice.random() < 0.5:
+        if self._rng.random() < 0.5:
             self._write(scheduler.delete_schedule, {("schedule", name): ABSENT}, Name=name)
 
 
-def paged(service: Any, call: str, rows: str, **given: Any) -> list[dict[str, Any]]:
-    return [row for page in service.get_paginator(call).paginate(**given) for row in page.get(rows, [])]
+def paged(service: Any, call: str, rows: str, **parameters: Any) -> list[dict[str, Any]]:
+    return [row for page in service.get_paginator(call).paginate(**parameters) for row in page.get(rows, [])]
 
 
 def observed(aws: Any) -> dict[Key, Any]:
-    """Everything that is there, in the terms of the writers; what they cannot have made is under a name of its own."""
+    """Return all resources in the format of `Writer.expected`. Those that no writer created have distinct names."""
     volumes = paged(aws.ec2, "describe_volumes", "Volumes")
     cards = paged(aws.ec2, "describe_network_interfaces", "NetworkInterfaces")
     return {
@@ -301,7 +305,7 @@ def _batch(name: str, rows: Rows, volumes: Rows, cards: Rows) -> dict[str, Any]:
 def _volumes(volumes: Rows) -> dict[Key, Any]:
     loose = [row for row in volumes if not row["Attachments"]]
     return {
-        ("volume", plain(row.get("Tags")).get("own", f"stray {row['VolumeId']}")): {"size": row["Size"]}
+        ("volume", plain(row.get("Tags")).get("own", f"orphan {row['VolumeId']}")): {"size": row["Size"]}
         for row in loose
     }
 
@@ -363,7 +367,7 @@ def _expression(aws: Any, row: Mapping[str, Any]) -> str:
 
 
 def settle(server_process: ServerProcess) -> None:
-    """Wait until no instance is on its way up or down."""
+    """Wait until every instance is running or terminated."""
     deadline = time.monotonic() + 30
     while {node.state for node in client.nodes(server_process.cloud)} - {"running"}:
         assert time.monotonic() < deadline

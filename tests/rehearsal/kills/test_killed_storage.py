@@ -17,7 +17,7 @@ KINDS = {
 }
 DELETE = ("storage", "delete", "sets", "--delete-data", "--on", "rehearsal", "--yes")
 DEFAULT = ("lustre", "s3")
-"""The default kinds have the most steps; the long tier runs all kinds."""
+"""Kinds that run without `--full`, because they have the most steps."""
 
 
 def create(kind):

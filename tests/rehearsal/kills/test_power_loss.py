@@ -1,4 +1,4 @@
-"""A state home damaged by a power cut or a bad disk, or lost: `down` still leaves nothing in the cloud."""
+"""State homes that are damaged by a power failure or a bad disk, or lost: `down` still leaves nothing in the cloud."""
 
 import sqlite3
 
@@ -111,7 +111,7 @@ def test_cluster_of_a_lost_home_is_deleted_by_its_tags(sandbox, up_points, end):
 
 
 def test_killed_up_is_deleted_by_tag_after_losing_the_home(sandbox_pool, up_points):
-    """Every resource has the cluster's tag from its creating call on."""
+    """The call that creates a resource also tags it with the cluster name."""
     points = [point for point in up_points.around_changes if point.endswith(" effect")]
     assert len(points) > 8
 

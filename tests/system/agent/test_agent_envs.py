@@ -14,7 +14,7 @@ from cloudgpu.node.payload import agent_name, agent_source
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
-# Makes the environment's directory and a Python in it, notes each call, and can be told to fail or to take long.
+# Creates the environment directory with a Python, records each call, and can be made to fail or to be slow.
 UV = """#!/bin/sh
 echo "$@" >>"$CALLS"
 echo "$UV_CACHE_DIR" >>"$CALLS.caches"
@@ -86,7 +86,7 @@ class Node:
                 "HOME": str(self.bin),
                 "CALLS": str(self.calls),
                 "REAL_PYTHON": sys.executable,
-                "PIP_CONFIG_FILE": os.devnull,  # this machine's own settings do not choose the tool
+                "PIP_CONFIG_FILE": os.devnull,  # the settings of this machine must not choose the tool
                 **environment,
             },
         )
@@ -147,7 +147,7 @@ def test_different_python_version_builds_environment(node: Node) -> None:
 def test_each_torch_backend_gets_separate_environment(node: Node) -> None:
     plain = node.env("pytest>=8")[-1]
     chosen = node.env("pytest>=8", backend="cu126")[-1]
-    assert (plain["built"], chosen["built"]) == (False, True)  # which build an interpreter has, nobody can tell
+    assert (plain["built"], chosen["built"]) == (False, True)  # the build of an existing interpreter is unknown
     assert node.env("pytest>=8", backend="cu128")[-1]["interpreter"] != chosen["interpreter"]
     assert [line.split(" -r ")[0].rsplit("python ", 1)[1] for line in node.calls.read_text().splitlines()[1::2]] == [
         "--torch-backend cu126",

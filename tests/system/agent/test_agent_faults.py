@@ -30,7 +30,7 @@ def test_background_processes_of_rank_end_with_run(make_gang) -> None:
 @pytest.mark.parametrize("victim", [0, 1])
 def test_killed_agent_ends_its_ranks_and_fails_gang(make_gang, victim: int) -> None:
     gang = make_gang()
-    # The rank's own child must die as well: the kernel's death signal reaches the shell only.
+    # The child of the rank must die as well, although the parent death signal reaches only the shell.
     gang.start("sleep 303 & echo $! >child-$RANK; wait", reconnect_s=1)
     status = gang.wait(victim, state={"running"})
     gang.until(lambda: list(gang.workdir.glob("child-*")), lambda found: len(found) == 2, 5)
@@ -92,7 +92,7 @@ def test_start_reports_port_in_use(make_gang) -> None:
         taken.listen()
         answer = gang.call("start", gang.spec(0, ["true"]), ok=False)
     assert answer["code"] == "port-in-use"
-    # Nothing stands in the way of the next try.
+    # The next attempt succeeds.
     gang.start("true")
     assert gang.wait()["state"] == "succeeded"
 

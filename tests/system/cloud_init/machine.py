@@ -1,4 +1,4 @@
-"""A machine for cloud-init: a root file system of its own and namespaces of its own, in which the Debian package runs.
+"""A machine with its own root file system and namespaces, in which the Debian package cloud-init runs.
 
 `Machine.run` starts the machine, runs one command in it and powers it off; its disk stays for the next start.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 UNPACKED = HERE.parents[2] / ".cache" / "cloud-init"
-"""Where `scripts/test-parts` unpacks the Debian package and its Python dependencies."""
+"""Folder into which `scripts/test-parts` unpacks the Debian package and its Python dependencies."""
 _ETC = (
     "adduser.conf", "alternatives", "bash.bashrc", "debian_version", "default", "deluser.conf", "group", "gshadow",
     "host.conf", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "login.defs", "nsswitch.conf", "os-release",
@@ -81,7 +81,7 @@ class Machine:
 
 
 def build(folder: Path, user_data: bytes = b"", keys: Sequence[str] = ()) -> Machine:
-    """Make a machine with an empty disk, which has never been booted."""
+    """Create a machine that has never been booted."""
     root = folder / "root"
     for name in _FOLDERS:
         (root / name).mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def build(folder: Path, user_data: bytes = b"", keys: Sequence[str] = ()) -> Mac
 
 
 def _configuration(root: Path) -> str:
-    """Return settings beside those of the package: EC2 only, and no modules that need disks or an archive."""
+    """Return additional settings: only the EC2 data source, and no modules that need disks or a package archive."""
     lines = [
         "datasource_list: [Ec2]",
         "datasource: {Ec2: {max_wait: 60, timeout: 30}}",

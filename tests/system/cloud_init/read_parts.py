@@ -1,4 +1,4 @@
-"""Inside the machine: read each file of /samples with cloud-init's own code, and print what it makes of its parts.
+"""Program for the machine: parse each file of /samples with the code of cloud-init and print the parts.
 
 The output is JSON: name of the sample -> boot hooks in the order in which they ran, scripts as written for later, and
 the error that ended the reading.
@@ -19,14 +19,14 @@ HOME = Path("/var/lib/read")
 
 
 class Datasource:
-    """Only what the handlers and the paths ask for."""
+    """The settings and paths that the handlers use."""
 
     def get_instance_id(self):
         return "i-0abc"
 
 
 class RecordingBootHook(BootHookPartHandler):
-    """The real handler, which also remembers what it ran."""
+    """The real handler, which also records what it ran."""
 
     def __init__(self, paths, datasource, ran):
         super().__init__(paths, datasource)
@@ -59,7 +59,7 @@ def read(data):
             "excluded": [],
         }
         handlers.walk(message, handlers.walker_callback, data=state)
-    except Exception as err:  # noqa: BLE001 - what cloud-init itself would log before it goes on without user data
+    except Exception as err:  # noqa: BLE001 - cloud-init logs any error and continues without user data
         error = f"{type(err).__name__}: {err}"
     written = sorted(Path(paths.get_ipath_cur("scripts")).glob("*"))
     return {

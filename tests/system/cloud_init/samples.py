@@ -1,4 +1,4 @@
-"""User data that nodes get, and user data that is malformed in one way each."""
+"""User data of nodes, and malformed user data."""
 
 import base64
 import gzip

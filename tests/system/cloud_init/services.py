@@ -1,4 +1,4 @@
-"""What a machine finds around it: the rehearsal cloud's instance metadata at 169.254.169.254, and a system log.
+"""Services for the machine: the rehearsal's metadata service at 169.254.169.254, and a system log.
 
 usage: services.py SPEC DEVICES   (in the network namespace of the machine; DEVICES is its /dev)
 """

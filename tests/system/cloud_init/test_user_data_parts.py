@@ -15,7 +15,7 @@ SAMPLES = {f"ours-{name}": data for name, data in OURS.items()} | MALFORMED
 
 @pytest.fixture(scope="module")
 def read_by_cloud_init(tmp_path_factory):
-    """What cloud-init makes of all samples, in one run of its own code."""
+    """Parts of all samples as parsed by cloud-init."""
     made = machine.build(tmp_path_factory.mktemp("machine"))
     for name, data in SAMPLES.items():
         (made.root / "samples" / name).write_bytes(data)

@@ -21,10 +21,10 @@ pytestmark = [pytest.mark.main_path, pytest.mark.system]
 MINE, OTHER = ("amd64", "arm64") if platform.machine() == "x86_64" else ("arm64", "amd64")
 
 
-def stranger(folder: Path) -> str:
+def untrusted_certificate(folder: Path) -> str:
     """Return the certificate of an untrusted authority."""
-    flags = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=stranger"]
-    made = ["openssl", "req", "-x509", *flags, "-keyout", folder / "stranger.key"]
+    flags = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=untrusted"]
+    made = ["openssl", "req", "-x509", *flags, "-keyout", folder / "untrusted.key"]
     return subprocess.run(made, check=True, capture_output=True, text=True).stdout
 
 
@@ -51,18 +51,20 @@ def test_registry_query_reports_image_presence_platform_and_access(engine_root: 
     there = ask("asked:1")
     assert (there.presence, there.platforms) == ("there", (f"linux/{MINE}",)), there
     assert 2**16 < there.packed_bytes < 2**24
-    assert ask("asked:1", certificates=tmp_path / "none") == there  # as Docker trusts a registry on its own machine
+    assert (
+        ask("asked:1", certificates=tmp_path / "none") == there
+    )  # like Docker, which trusts any registry on the same machine
     assert ask("asked:2").platforms == (f"linux/{OTHER}",)
     assert [ask(name).presence for name in ("asked:3", "nowhere:1")] == ["missing", "missing"]
     wrong = ask("asked:1", "wrong")
     assert (wrong.presence, "wrong" in repr(wrong)) == ("refused", False)
-    anybody = Environment.model_validate({"container": {"image": there.image}})
-    assert RegistryImages({}, reject_login, certificates=trusted.parent)(anybody).presence == "refused"
+    without_login = Environment.model_validate({"container": {"image": there.image}})
+    assert RegistryImages({}, reject_login, certificates=trusted.parent)(without_login).presence == "refused"
 
-    # Who trusts somebody else for this registry trusts nobody else.
+    # If a certificate authority is configured for this registry, no other authority is trusted.
     another = tmp_path / "other" / registry.address
     another.mkdir(parents=True)
-    (another / "ca.crt").write_text(stranger(tmp_path))
+    (another / "ca.crt").write_text(untrusted_certificate(tmp_path))
     strange = ask("asked:1", certificates=another.parent)
     assert strange.presence == "unknown"
     assert "its certificate is not trusted" in strange.why

@@ -89,7 +89,7 @@ def test_stop_signal_reaches_program_and_sigterm_also_its_children(cluster, base
     ready(gang, job, until)
     ended = gang.stop(job, name, grace_s=20)
     assert ended["state"] == "cancelled"
-    # The shell tells that its own `sleep` was signalled too.
+    # The message of the shell shows that its `sleep` was signalled too.
     assert [line for line in gang.log(job).splitlines() if line != "Terminated"] == ["ready", *told]
     assert gang.docker.names() == []
 

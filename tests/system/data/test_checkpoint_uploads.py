@@ -214,7 +214,7 @@ def test_outputs_are_uploaded_only_after_run_ends(run, s3):
     until(lambda: s3.list_objects_v2(Bucket="kept", Prefix=other["prefix"])["KeyCount"] == 2)
     assert there(s3, run) == {}
     run.end()
-    until(lambda: len(there(s3, run)) == 3)  # nobody asks for it: the laptop may be closed
+    until(lambda: len(there(s3, run)) == 3)  # without a request, because the caller may be offline
     assert run.kept(name="outputs") == {"files": 3, "bytes": 3}
     assert there(s3, run) == {"ckpt/a.txt": 1, "ckpt/deep/b.txt": 1, "figures.csv": 1}
 

@@ -30,7 +30,7 @@ def test_large_file_is_fetched_in_ranges_and_cached(run_agent, objects, tmp_path
     steps = [f"bytes={first * 16 * MIB}-{min((first + 1) * 16 * MIB, len(CONTENT)) - 1}" for first in range(3)]
     assert sorted(objects.requested_ranges) == sorted(steps)
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["big"]
-    # What the record knows is not read: nobody notices what somebody hides so well.
+    # A recorded file with unchanged size and time is not read, so this change is not detected.
     path = tmp_path / "data" / "big"
     known = path.stat()
     path.write_bytes(b"x" * len(CONTENT))

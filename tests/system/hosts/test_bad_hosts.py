@@ -97,7 +97,7 @@ def test_hosts_prepare_installs_only_confirmed_components(lea: Caller, lab_hosts
     assert told[0] == 0
     assert "blue: lacks container-toolkit" in told[1]
     assert unknown[0] == 2
-    # Without a terminal and without --yes the commands are shown, and nobody runs them.
+    # Without a terminal and without --yes, the commands are shown but not run.
     assert shown[0] == 14
     assert "apt-get install -y nvidia-container-toolkit" in shown[1]
     assert not log.exists()

@@ -19,7 +19,7 @@ from cloudgpu.errors import CapacityError
 
 context = command_context(target="ssh")
 plan = plan_recipe(context, "tiny", [], offline=False).plan
-# Between plan and lease somebody takes the second host.
+# Between the plan and the lease, another user leases the second host.
 subprocess.run({theirs!r}, check=True, cwd={folder!r}, env={env!r}, stdout=subprocess.DEVNULL)
 try:
     context.context().clusters.create(plan, "late", requester(context))
@@ -61,7 +61,7 @@ def test_lease_expires_without_caller_and_ends_processes(lab_hosts: Lab):
     red.run(["mkdir", "-p", f"{run_dir}/work"], user="lab")
     started = {"run_id": "r1", "run_dir": run_dir, "workdir": f"{run_dir}/work", "node_index": 0, "ranks": [rank]}
     assert ask(red, "start", started)["state"] in ("starting", "running")
-    # The caller is gone by now. Nobody may take what is leased, and nobody else may end it.
+    # The caller has exited. Another user can neither take the lease nor end it.
     refused = ask(red, "lease", {**take, "token": "ffff", "owner": "ana", "expires_epoch_s": 0}, user="ana")
     assert refused["code"] == "leased"
     soon = {"action": "extend", "token": "0123abcd", "home": home, "expires_epoch_s": int(time.time())}

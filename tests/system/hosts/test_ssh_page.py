@@ -16,16 +16,16 @@ def commands() -> str:
 
 
 def test_own_hosts_tutorial_commands_work(tmp_path: Path):
-    lacking = missing_tools()
-    if lacking:
-        reason = f"the page needs {', '.join(lacking)}"
+    missing = missing_tools()
+    if missing:
+        reason = f"the page needs {', '.join(missing)}"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
     script = tmp_path / "page.sh"
-    # A machine of its own for the page: its network, its /run and its processes are gone with it.
-    apart = "mount --make-rprivate /; mount -t tmpfs tmpfs /run; ip link set lo up; mkdir -p $HOME\n"
-    # The SSH servers are children of the script: `wait` returns when they have ended.
-    left = 'test -z "$(ip netns list)"\nif ip link show lab; then exit 1; fi\ntest ! -e /run/cloudgpu-lab\nwait\n'
-    script.write_text(f"set -eu\n{apart}{commands()}\n{left}echo the page is done\n")
+    # The page runs in its own namespaces. Its network, its /run and its processes disappear with them.
+    setup = "mount --make-rprivate /; mount -t tmpfs tmpfs /run; ip link set lo up; mkdir -p $HOME\n"
+    # The SSH servers are children of the script, so `wait` returns when they have exited.
+    checks = 'test -z "$(ip netns list)"\nif ip link show lab; then exit 1; fi\ntest ! -e /run/cloudgpu-lab\nwait\n'
+    script.write_text(f"set -eu\n{setup}{commands()}\n{checks}echo the page is done\n")
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     (bin_folder / "cloudgpu").write_text(f'#!/bin/sh\nexec {sys.executable} -m cloudgpu "$@"\n')

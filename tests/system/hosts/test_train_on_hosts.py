@@ -87,7 +87,7 @@ def test_two_users_share_gpus_of_same_host(lea: Caller, ana: Caller, lab_hosts: 
         "red: leased: GPUs 4-7 by ana, cluster mine",
     ]
     lea.run("down", "mine")
-    # Hers is hers: what another user has there was neither ended nor removed.
+    # The lease of the other user is unchanged.
     assert ana.json("hosts", "check", "red")["hosts"][0]["facts"]["leases"][0]["owner"] == "ana"
     ana.run("down", "mine")
 

@@ -19,7 +19,7 @@ mpi.MPI_Comm_rank(world, ctypes.byref(rank))
 mpi.MPI_Comm_size(world, ctypes.byref(size))
 mine, result = ctypes.c_int(10**rank.value), ctypes.c_int()
 mpi.MPI_Allreduce(ctypes.byref(mine), ctypes.byref(result), 1, integer, total, world)
-sys.stdout.write(  # in one piece: unbuffered, the end of the line of a `print` is a write of its own
+sys.stdout.write(  # in one write: without buffering, `print` writes the line and its newline separately
     f"rank {rank.value} of {size.value} on {socket.gethostname()} node {os.environ['CLOUDGPU_NODE_RANK']}: "
     f"sum={result.value} note={os.environ.get('NOTE')!r} token={os.environ.get('TOKEN')} "
     f"ips={os.environ['CLOUDGPU_NODE_IPS']!r}\n"

@@ -28,7 +28,7 @@ def test_mpi_ranks_on_both_hosts_complete_allreduce(launches) -> None:
         "rank 3 of 4 on green node 1",
     ]
     assert all("sum=1111 note='a b;c' token=****** ips='10.77.0.11\\n10.77.0.13'" in line for line in result.lines)
-    # Nobody can log in to the other node with the run's key any more, and the key is gone.
+    # The run's key no longer gives access to the other node, and it has been deleted.
     assert authorized(green) == before
     assert not (red.folder / f"home/lab/.cloudgpu/runs/{result.run_id}/ssh/id_ed25519").exists()
 

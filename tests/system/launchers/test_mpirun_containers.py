@@ -13,7 +13,7 @@ from tests.hosts.lab import Host, Lab, Spec, lab
 
 REDUCE = (Path(__file__).parent / "reduce.py").read_text()
 IMAGE = "tests/mpi:1"
-# The image holds nothing but names; the machine's own Open MPI, Python and OpenSSH client are laid into it.
+# The image is almost empty. Open MPI, Python and the OpenSSH client of this machine are mounted into it.
 RECIPE = f"""
     schema: 1
     name: contained

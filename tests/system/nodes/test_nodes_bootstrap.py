@@ -76,7 +76,7 @@ def test_host_keys_are_on_the_console_while_the_bootstrap_is_still_running(works
     digest = hashlib.sha256(base64.b64decode(served.split()[1])).digest()
     assert shown == "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
     workspace.ssh(node, f"touch {folder}/go")
-    # cloud-init's own block comes last, and agrees.
+    # The block that cloud-init prints comes last and contains the same keys.
     after = workspace.finished()
     assert after.count("BEGIN SSH HOST KEY FINGERPRINTS") == 2
     assert parse_fingerprints(after) == (shown,)

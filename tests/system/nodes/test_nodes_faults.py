@@ -191,7 +191,7 @@ def test_network_commands_fail_without_internet_egress(workspace):
     if workspace.ssh(node, "command -v curl").returncode == 0:
         assert run("curl -sS https://example.com/")[0] == 28
         with socket.create_server(("127.0.0.1", 0)) as server:
-            # Metadata and the endpoint lie on loopback: the call gets there, and nobody answers it.
+            # The metadata service and the endpoint are on loopback, so the connection succeeds without a response.
             status, said = run(f"curl -sS -m 1 http://127.0.0.1:{server.getsockname()[1]}/")
         assert "no route to the internet" not in said
         assert status == 28

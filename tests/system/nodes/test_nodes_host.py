@@ -57,7 +57,7 @@ def test_host_crash_during_boot_reboots_node_without_rerunning_scripts(workspace
     _crash(workspace)
     assert workspace.client.start(workspace.spec()) == node
     workspace.until(lambda: b"status: done" in workspace.ssh(node, "cloud-init status").stdout)
-    # As cloud-init has it, scripts are done once they were begun: the second boot does not start them again.
+    # Like cloud-init, the node runs each script only once, so the second boot does not start it again.
     assert workspace.ssh(node, 'cat "$CLOUDGPU_NODE_ROOT/var/once"').stdout == b"once\n"
 
 

@@ -351,7 +351,7 @@ def test_tunnel_carries_data_both_ways_until_connection_closes(host: SshHost) ->
                 far.shutdown(socket.SHUT_WR)
                 assert client.recv(100) == b"and back"
     with socket.create_connection(("127.0.0.1", port)) as client:
-        assert client.recv(1) == b""  # nobody listens there any more
+        assert client.recv(1) == b""  # the port is no longer served
     host.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
