@@ -64,7 +64,7 @@ class ServerProcess:
         self._process.start()
         deadline = time.monotonic() + 30
         while (found := client.find_running(self.home)) is None or found.pid != self._process.pid:
-            assert self._process.is_alive(), "the server died during startup"
+            assert self._process.is_alive(), "the server died at its start"
             assert time.monotonic() < deadline
             time.sleep(0.005)
 
