@@ -108,7 +108,7 @@ def decide_on_cluster(
         (
             known and here.up and not request.all_mine,
             False,
-            "yours, running and not past its expiry; add --all-mine to delete it too",
+            "yours and not past its expiry; add --all-mine to delete it too",
         ),
         (known, True, "yours"),
     )

@@ -100,8 +100,8 @@ DELETED = {
     (CALLER, RUNNING, UP, "owner ann"): "ann's, as requested",
 }
 KEPT = {
-    (CALLER, RUNNING, UP, ""): "yours, running and not past its expiry; add --all-mine to delete it too",
-    (CALLER, NO_EXPIRY, UP, ""): "yours, running and not past its expiry; add --all-mine to delete it too",
+    (CALLER, RUNNING, UP, ""): "yours and not past its expiry; add --all-mine to delete it too",
+    (CALLER, NO_EXPIRY, UP, ""): "yours and not past its expiry; add --all-mine to delete it too",
     (CALLER, EXPIRED, BUSY, ""): "another command is working on this cluster",
     (CALLER, RUNNING, BUSY, "all_mine"): "another command is working on this cluster",
     (OTHER, RUNNING, BUSY, "owner bob"): "another command is working on this cluster",
