@@ -119,7 +119,7 @@ def _plain(text: str) -> str:
 
 
 def same_output(shown: str, real: str, varies: Sequence[str] = ()) -> bool:
-    """Return whether a shown output is the real one. A line `...` in it stands for any lines.
+    """Return whether a shown output is the real one. A line `...` in it matches any lines.
 
     Raises:
         AssertionError: A pattern of what varies matches nothing that is shown, so it no longer does its work.

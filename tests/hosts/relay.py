@@ -63,10 +63,6 @@ class Relay:
         """Return the number of bytes forwarded up and down on each connection, in the order of connection."""
         return [(up, down) for up, down in self._request({"counts": True})]
 
-    def clear_counts(self) -> None:
-        """Remove all connections from the counts."""
-        self._request({"clear_counts": True})
-
     def _request(self, message: dict[str, Any]) -> Any:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -123,9 +119,6 @@ class _Server:
     def _handle(self, message: dict[str, Any]) -> object:
         if "counts" in message:
             return [(connection.passed["up"], connection.passed["down"]) for connection in self._connections]
-        if "clear_counts" in message:
-            self._connections.clear()
-            return True
         fields = message["break"]
         self._rule, self._broken = None if fields is None else Break(**fields), 0
         for connection in self._connections:
