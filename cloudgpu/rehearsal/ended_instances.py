@@ -1,6 +1,6 @@
 """The instances that ended when the rehearsal cloud was stopped, recorded for commands that do not query the cloud.
 
-The server writes the file; `status` and `attach` read it. Without the file, `status` shows clusters as recorded.
+The server and `rehearsal reset` write the file. Without the file, `status` shows clusters as recorded.
 """
 
 import logging
@@ -15,6 +15,7 @@ from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.nodes.values import NodeReport
 from cloudgpu.rehearsal.state.document import DocumentFormat
 from cloudgpu.rehearsal.state.durable import write_durably
 
@@ -48,11 +49,11 @@ def ended_instances(home: Home) -> Mapping[str, datetime]:
 
 
 def record_ended_instances(files: RehearsalFiles, instance_ids: Iterable[str], at: datetime) -> None:
-    """Record that a stop ended these instances. Instances of earlier stops stay recorded.
+    """Record that a stop ended these instances. Instances of earlier stops stay recorded, with the time of their stop.
 
     If the file cannot be written, or if a newer version wrote it, `status` shows the instances as before the stop.
     """
-    ended = {instance_id: at for instance_id in instance_ids if _INSTANCE_ID.fullmatch(instance_id)}
+    ended = dict.fromkeys(filter(_INSTANCE_ID.fullmatch, instance_ids), at)
     if not ended:
         return
     try:
@@ -63,13 +64,18 @@ def record_ended_instances(files: RehearsalFiles, instance_ids: Iterable[str], a
     except (OSError, *MALFORMED):
         before = {}
     # In the order of the stops, not of their times, because this machine's clock may have been set back.
-    merged = {**{known: time for known, time in before.items() if known not in ended}, **ended}
+    merged = {**before, **{instance_id: at for instance_id in ended if instance_id not in before}}
     latest = dict(list(merged.items())[-MAX_INSTANCES:])
     content = _FORMAT.encode({"instances": {instance_id: utc_text(time) for instance_id, time in latest.items()}})
     try:
         write_durably(files.ended_instances, content)
     except StateError as err:
         _log.warning("cannot record which instances ended: %s", err.message)
+
+
+def running_nodes(reports: Iterable[NodeReport]) -> list[str]:
+    """Return the IDs of the instances whose nodes are running, from the reports of their node host."""
+    return [report.instance_id for report in reports if report.state == "running"]
 
 
 def _read(files: RehearsalFiles) -> Mapping[str, datetime]:

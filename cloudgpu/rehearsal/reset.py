@@ -3,15 +3,13 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Collection
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 from cloudgpu.errors import CloudGpuError, RehearsalError, StateError
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
-from cloudgpu.rehearsal.ended_instances import ended_instances, record_ended_instances
+from cloudgpu.rehearsal.ended_instances import record_ended_instances, running_nodes
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import access_keys, process
@@ -37,19 +35,22 @@ def reset(home: Home, at: datetime) -> bool:
     files = RehearsalFiles.of(home)
     if not os.path.lexists(files.root):
         return False
+    host = NodeHostClient(files.nodes)
+    # If the state is damaged, the server that `stop` starts does not know these nodes.
+    running = _running(host) if host.running() else []
     with contextlib.suppress(CloudGpuError):
         # Do not call `stop` if a server holds the lock but does not respond, because `stop` would wait until the start
         # deadline.
         if client.find_running(home) is not None or process.running_server_pid(files) is None:
             client.stop(home)
     _kill_server(files)
-    outlived = _stop_nodes(files)
+    running += _stop_nodes(host, files)
     with contextlib.suppress(OSError, CloudGpuError):
         access_keys.repair(files.keys, client.saved_key_id(files))
-    kept = {files.keys, files.ended_instances} if ended_instances(home) else {files.keys}
-    deleted = _delete(files, kept)
-    record_ended_instances(files, outlived, at)
-    return deleted
+    try:
+        return _delete(files)
+    finally:
+        record_ended_instances(files, running, at)  # afterwards, because the disk may have been full
 
 
 def _kill_server(files: RehearsalFiles) -> None:
@@ -60,26 +61,29 @@ def _kill_server(files: RehearsalFiles) -> None:
     raise RehearsalError(message, hint=command("fuser", "-k", str(files.server_lock)))
 
 
-def _stop_nodes(files: RehearsalFiles) -> list[str]:
-    """Stop nodes that outlived the server, and return the IDs of their instances.
+def _stop_nodes(host: NodeHostClient, files: RehearsalFiles) -> list[str]:
+    """Stop nodes that outlived the server, and return the IDs of those that were running.
 
     A node host started here adopts the nodes of a previous node host.
     """
-    host = NodeHostClient(files.nodes)
     instances = files.nodes / "instances"
-    instance_ids = [path.name for path in instances.iterdir()] if instances.is_dir() else []
-    if instance_ids:
-        with contextlib.suppress(CloudGpuError):
-            host.list()
+    running = _running(host) if instances.is_dir() and any(instances.iterdir()) else []
     host.shutdown()
-    return instance_ids
+    return running
 
 
-def _delete(files: RehearsalFiles, kept: Collection[Path]) -> bool:
+def _running(host: NodeHostClient) -> list[str]:
+    with contextlib.suppress(CloudGpuError):
+        return running_nodes(host.list())
+    return []
+
+
+def _delete(files: RehearsalFiles) -> bool:
     try:
         if files.root.is_symlink() or not files.root.is_dir():
             files.root.unlink()
             return True
+        kept = {files.keys, *([files.ended_instances] if files.ended_instances.is_file() else [])}
         paths = [path for path in files.root.iterdir() if path not in kept]
         for path in paths:
             if path.is_dir() and not path.is_symlink():

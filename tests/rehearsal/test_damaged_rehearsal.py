@@ -3,12 +3,17 @@
 import json
 import os
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
+import boto3
 import pytest
 
+from cloudgpu.clock import SystemClock
 from cloudgpu.rehearsal import client
+from cloudgpu.rehearsal.ended_instances import ended_instances
 from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.reset import reset
 from cloudgpu.rehearsal.server import process
 
 pytestmark = pytest.mark.rehearsal
@@ -195,6 +200,42 @@ def test_status_after_a_reset_shows_clusters_of_the_deleted_cloud_as_terminated(
     assert (later["state"], later["spent_usd"]) == ("terminated", cluster["spent_usd"])
     workspace.run("down", "plain")
     assert workspace.json("status")["clusters"] == []
+
+
+def test_reset_keeps_the_times_of_instances_that_ended_before(workspace):
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes")
+    workspace.run("rehearsal", "stop")
+    ended = ended_instances(workspace.home)
+    assert len(ended) == workspace.json("status")["clusters"][0]["nodes"]
+    assert reset(workspace.home, SystemClock().now() + timedelta(hours=5))
+    assert ended_instances(workspace.home) == ended
+
+
+def test_reset_records_only_instances_that_it_ended(workspace, until):
+    workspace.recipe()
+    made = workspace.json("up", "plain", "--yes")
+    first, *others = [node["instance_id"] for node in made["nodes"]]
+    cloud = workspace.cloud
+    key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
+    ec2 = boto3.client("ec2", region_name="us-east-1", endpoint_url=cloud.url, **key)
+    ec2.terminate_instances(InstanceIds=[first])
+    host = client.NodeHostClient(RehearsalFiles.of(workspace.home).nodes)
+    until(lambda: {report.state for report in host.list() if report.instance_id == first} == {"off"})
+    os.kill(workspace.cloud.pid, 9)
+    shutil.rmtree(RehearsalFiles.of(workspace.home).state)
+    workspace.run("rehearsal", "reset", "--yes")
+    assert sorted(ended_instances(workspace.home)) == sorted(others)
+
+
+def test_stop_of_a_cloud_that_cannot_be_loaded_records_its_instances(workspace):
+    workspace.recipe()
+    made = workspace.json("up", "plain", "--yes")
+    os.kill(workspace.cloud.pid, 9)
+    path = next(RehearsalFiles.of(workspace.home).state.glob("ec2@us-east-1*.pickle"))
+    path.write_bytes(b"damaged")
+    checked(workspace.run("rehearsal", "stop", code=None))
+    assert sorted(ended_instances(workspace.home)) == sorted(node["instance_id"] for node in made["nodes"])
 
 
 def test_reset_kills_an_unresponsive_server(workspace):

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedWriter
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from cloudgpu.files import open_for_appending
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.aws_api.interfaces import NodeHost, Parts
-from cloudgpu.rehearsal.ended_instances import record_ended_instances
+from cloudgpu.rehearsal.ended_instances import record_ended_instances, running_nodes
 from cloudgpu.rehearsal.faults.active import ActiveFaults
 from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions, SkewedClock
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
@@ -243,6 +243,9 @@ class RehearsalServer:
             except StateError as err:  # shut down anyway: the next server reconciles instances with nodes
                 _log.error("cannot save the last changes: %s", err.message)
         if self._terminate_nodes or self._cloud is None or not self._cloud.nodes():
+            if self._cloud is None:  # its state is not loaded yet, or damaged
+                with suppress(CloudGpuError):
+                    ended = running_nodes(self._host.list())
             self._host.shutdown()
         record_ended_instances(self._files, ended, stopped_at)
 

@@ -9,7 +9,7 @@ damaged files are replaced or deleted.
     keys.json                   server, command server, commands
     market.json, time.json      server          the next server
     failure.json                server          the command that started the server
-    ended.json                  server          commands, the next server
+    ended.json                  server, reset   commands, the next server
     nodes/host.json             node host       the next node host
     nodes/images.json           node host       node host
     nodes/instances/ID/record.json  node host   the next node host
