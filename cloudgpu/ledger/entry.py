@@ -92,3 +92,7 @@ class LedgerEntry:
         """The parts of this entry that can cost money after the nodes are terminated."""
         kinds = {surcharge.kind for surcharge in self.spending.beside}
         return tuple(part for part in OUTLASTING_PARTS if part in kinds)
+
+    def within_lifetime(self, at: datetime, now: datetime) -> datetime:
+        """Limit a reported time to the time since the launch, because clouds round times down and clocks differ."""
+        return max(self.launched_at or self.spending.opened_at, min(at, now))

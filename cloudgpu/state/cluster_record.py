@@ -3,7 +3,7 @@
 The fields of all three parts are at the top level of a cluster's file, where earlier versions also read and write them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime
 from typing import Annotated, Any, Final, Literal
@@ -148,11 +148,9 @@ class ClusterRecord:
         Args:
             ended: Instance ID -> time of the stop that ended the instance.
         """
-        times = [ended.get(instance_id) for instance_id in self.placement.instance_ids]
-        known = [at for at in times if at is not None]
-        if not self.simulated or not known or len(known) < len(times):
+        stopped_at = last_end(self.placement.instance_ids, ended)
+        if not self.simulated or stopped_at is None:
             return None
-        stopped_at = max(known)
         written_at = self.lifecycle.updated_at or self.identity.created_at
         # `up` writes the record before a launch and adds the IDs afterwards, so nodes without an ID may be running.
         return None if self.state == "making" and written_at > stopped_at else stopped_at
@@ -160,6 +158,13 @@ class ClusterRecord:
     def in_state(self, state: ClusterState) -> "ClusterRecord":
         """Return a copy of the record with another state."""
         return replace(self, lifecycle=replace(self.lifecycle, state=state))
+
+
+def last_end(instance_ids: Sequence[str], ended: Mapping[str, datetime]) -> datetime | None:
+    """Return when the last of these instances ended; None if there are none, or if the end of one is not known."""
+    times = [ended.get(instance_id) for instance_id in instance_ids]
+    known = [at for at in times if at is not None]
+    return max(known) if known and len(known) == len(times) else None
 
 
 def _decode(content: Mapping[str, Any]) -> ClusterRecord:

@@ -15,9 +15,9 @@ from cloudgpu.backends.billing.costs import (
     entry_from_record,
     running_hourly_usd,
     spent_usd,
-    until_stop,
 )
 from cloudgpu.backends.billing.missing_rows import missing_nodes, rows_of
+from cloudgpu.backends.billing.stopped_nodes import until_stop
 from cloudgpu.backends.lifecycle.deletion import check_identity
 from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError
@@ -132,9 +132,11 @@ def current_state(run: RunRecord, cluster: ClusterStatus | None) -> tuple[str, s
         run: The run.
         cluster: The run's cluster; None if it has no record, because it was deleted.
     """
-    if run.ended_at is None and cluster is None:
+    if run.judged:
+        return run.state, run.reason
+    if cluster is None:
         return "unknown", f"last seen {run.state}; its cluster is deleted"
-    if not run.judged and cluster is not None and cluster.stopped_at is not None:
+    if cluster.stopped_at is not None:
         return "lost", "its nodes ended when the rehearsal cloud was stopped"
     return run.state, run.reason
 

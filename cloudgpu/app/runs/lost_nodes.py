@@ -28,7 +28,7 @@ def is_spot(cluster: ClusterRecord | None) -> bool:
 
 def why_terminated(context: Context, cluster: ClusterRecord | None) -> str:
     """Return why nodes of a cluster were terminated before its expiry, if that is known or likely; else empty."""
-    if cluster is not None and cluster.ended_with_cloud(ended_instances(context.home)):
+    if cluster is not None and cluster.simulated and cluster.ended_with_cloud(ended_instances(context.home)):
         return f"which ended with {context.backend.description} when it was stopped"
     return _PROBABLY_SPOT if is_spot(cluster) else ""
 

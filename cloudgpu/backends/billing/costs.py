@@ -1,13 +1,11 @@
 """Compute the cost of a recorded cluster, including its nodes, disks, addresses and NAT gateway."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 
-from cloudgpu.backends.billing.cost_ledger import CostLedger
 from cloudgpu.ledger.billing import entry_usd
-from cloudgpu.ledger.entry import OUTLASTING_PARTS, LedgerEntry, PartEnd, Spending, Surcharge
+from cloudgpu.ledger.entry import OUTLASTING_PARTS, LedgerEntry, Spending, Surcharge
 from cloudgpu.plan import costs
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.state.cluster_record import ClusterRecord
@@ -54,37 +52,6 @@ def spent_usd(record: ClusterRecord, seconds: float) -> Decimal:
 def billed_usd(rows: Iterable[LedgerEntry], now: datetime) -> Decimal:
     """Return the cost so far of a cluster with these ledger rows, rounded to the cent, for `status` and `sweep`."""
     return sum((entry_usd(row, now) for row in rows), Decimal(0)).quantize(costs.CENT)
-
-
-def until_stop(row: LedgerEntry, ended: Mapping[str, datetime], now: datetime) -> LedgerEntry:
-    """Return the ledger row, with the end of its nodes if all of them ended because the rehearsal cloud was stopped.
-
-    A NAT gateway and Elastic IPs outlast a stop, and are billed until they are deleted.
-
-    Args:
-        row: The ledger row; returned unchanged if the end of its nodes is recorded.
-        ended: Instance ID -> time of the stop that ended the instance.
-        now: The current time, to which a later time of a stop is limited.
-    """
-    times = [ended.get(instance_id) for instance_id in row.instance_ids]
-    known = [at for at in times if at is not None]
-    recorded = row.state == "closed" or "nodes" in row.parts
-    if recorded or not row.spending.simulated or not known or len(known) < len(times):
-        return row
-    end = max(row.launched_at or row.spending.opened_at, min(max(known), now))
-    return replace(row, parts={**row.parts, "nodes": PartEnd(end)})
-
-
-def record_stop(ledger: CostLedger, ended: Mapping[str, datetime], now: datetime) -> None:
-    """Record in the ledger when nodes ended because the rehearsal cloud was stopped.
-
-    Raises:
-        LedgerError: The ledger is not lenient and cannot be read or written.
-    """
-    for row in ledger.entries(state="open"):
-        stopped = until_stop(row, ended, now)
-        if stopped is not row:
-            ledger.part_ended(row.spending.entry_id, "nodes", stopped.parts["nodes"].at)
 
 
 def spending_of(record: ClusterRecord, at: datetime) -> Spending:

@@ -82,7 +82,7 @@ class LedgerCloser:
         ends = [resource.ended_at for resource in lifetimes if resource.kind == _KINDS[part]]
         known = [at for at in ends if at is not None]
         if known and len(known) == len(ends):
-            return PartEnd(_within(entry, max(known), now))
+            return PartEnd(entry.within_lifetime(max(known), now))
         return PartEnd(now, estimated=(entry.spending.entry_id, part) not in self.alive)
 
 
@@ -122,12 +122,7 @@ def last_termination(context: CloudContext, entry: LedgerEntry, now: datetime) -
     reported = [at for at in ends if at is not None]
     if not reported or len(reported) < len(ends):
         return PartEnd(now, estimated=True)
-    return PartEnd(_within(entry, max(reported), now))
-
-
-def _within(entry: LedgerEntry, at: datetime, now: datetime) -> datetime:
-    """Limit an AWS timestamp to the row's lifetime, because AWS rounds times down and clocks may differ."""
-    return max(entry.launched_at or entry.spending.opened_at, min(at, now))
+    return PartEnd(entry.within_lifetime(max(reported), now))
 
 
 def _network(context: CloudContext, entry: LedgerEntry) -> tuple[Lifetime, ...]:
