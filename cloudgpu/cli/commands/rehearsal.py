@@ -21,7 +21,7 @@ from cloudgpu.rehearsal.ended_instances import ended_instances
 from cloudgpu.text import command
 
 _record_stop: Deferred[[CostLedger, Mapping[str, datetime], datetime], None] = Deferred(
-    "cloudgpu.backends.billing.costs.record_stop"
+    "cloudgpu.backends.billing.stopped_nodes.record_stop"
 )
 _pulumi_lines: Deferred[[Home], list[str]] = Deferred("cloudgpu.backends.aws.engines.pulumi_lines")
 
@@ -92,7 +92,7 @@ def stop(json: Json = False) -> None:
 
 
 def _end_costs(context: CliContext, done: str) -> None:
-    """Record in the ledger that the nodes ended. If the ledger is unusable, say that, and what was `done` anyway."""
+    """Record in the ledger that the nodes ended. If it cannot be written, print a warning that contains `done`."""
     ended = ended_instances(context.home)
     if not ended:
         return
@@ -101,7 +101,7 @@ def _end_costs(context: CliContext, done: str) -> None:
     try:
         ledger.check(done)
     except LedgerError as err:
-        later = command("cloudgpu", "status", "--refresh")
+        later = command("cloudgpu", "rehearsal", "stop")
         context.screen.remark(f"warning: {err.message}; to record later when the nodes ended: {later}")
 
 
