@@ -12,7 +12,7 @@ _DISMISSAL = b"bye\n"
 
 
 class WatchdogProcess:
-    """A process that cleans up if this process dies, or closes it, before it dismisses it.
+    """A forked process that cleans up when this process dies or closes it, unless it was dismissed.
 
     Attributes:
         last: The last message that was sent; empty if none was.

@@ -140,11 +140,11 @@ class RankContainer:
         return removed
 
     def remove_with_retries(self, also: Callable[[], object] | None = None, *, pending: bool = True) -> None:
-        """Remove the container from a watchdog, in several attempts with increasing delays.
+        """Remove the container in several attempts with increasing delays. Called by watchdogs.
 
         Args:
-            also: Called in every attempt to remove what was made of the container. May raise `AgentError`.
-            pending: True if the engine may still be creating something, so that no attempt but the last is enough.
+            also: Called in every attempt to remove what was made from the container. May raise `AgentError`.
+            pending: True if the engine may still be creating something, so that a successful attempt is not the last.
         """
         for wait_s in _LAST_TRIES_S:
             time.sleep(wait_s)

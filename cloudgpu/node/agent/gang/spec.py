@@ -109,7 +109,6 @@ def read_start(request: dict[str, Any]) -> StartSpec:
     Raises:
         AgentError: A field is missing or invalid. The message contains no secrets.
     """
-    container = request.get("container")
     ranks = tuple(_rank(rank) for rank in _field(request, "ranks", list))
     if len({rank.rank for rank in ranks}) != len(ranks):
         raise AgentError("start: two ranks have the same number")
@@ -117,6 +116,7 @@ def read_start(request: dict[str, Any]) -> StartSpec:
     node_index = _field(request, "node_index", int)
     if not 0 <= node_index < gang.nodes:
         raise AgentError(f"start: node_index {node_index} is out of range for {gang.nodes} nodes")
+    container = request.get("container")
     return StartSpec(
         run_id=_field(request, "run_id", str),
         run_dir=run_dir(request),
