@@ -153,12 +153,12 @@ def test_stop_with_an_unusable_ledger_names_the_command_that_corrects_it(workspa
     ledger.write_bytes(b"rubbish" * 1000)
     warned = " ".join(workspace.run("rehearsal", "stop").stderr.split())
     assert "warning: the rehearsal cloud is stopped, but its ledger rows are not closed: " in warned, warned
-    assert warned.endswith("to record later when the nodes ended: cloudgpu status --refresh")
+    assert warned.endswith("to record later when the nodes ended: cloudgpu rehearsal stop")
     ledger.write_bytes(kept)
     before = costs_shown(workspace, timedelta()), costs_shown(workspace, timedelta(hours=2))
     assert before[0][0] == before[1][0]  # `status` knows when the nodes ended
     assert before[0][1] < before[1][1]
-    workspace.run("status", "--refresh")
+    workspace.run("rehearsal", "stop")
     assert costs_shown(workspace, timedelta()) == costs_shown(workspace, timedelta(hours=2))
     workspace.run("down", "plain")
 
