@@ -6,7 +6,7 @@ import threading
 import time
 from contextlib import suppress
 
-from .checkpoints.aws_role import read_metadata
+from .instance_metadata import read_metadata
 from .untrusted_data import parse_json_object
 
 _PATH = "/latest/meta-data/spot/instance-action"

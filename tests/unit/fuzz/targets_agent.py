@@ -12,8 +12,7 @@ from unittest import mock
 from hypothesis import strategies as st
 
 from cloudgpu.node import expiry
-from cloudgpu.node.agent import files, gpu_use, main, probe, spot_notice
-from cloudgpu.node.agent.checkpoints import aws_role
+from cloudgpu.node.agent import files, gpu_use, instance_metadata, main, probe, spot_notice
 from cloudgpu.node.agent.checkpoints.bucket import _inner
 from cloudgpu.node.agent.containers import docker_api, image, pull
 from cloudgpu.node.agent.environments import requirements
@@ -265,20 +264,20 @@ def _fetch(value: Any) -> None:
 def _metadata_service(*bodies: bytes) -> Any:
     """Let the metadata service return these responses in order."""
     answers = [http_request.SourceResponse(200, {}, body) for body in bodies]
-    return mock.patch.object(aws_role.Client, "send", side_effect=answers)
+    return mock.patch.object(instance_metadata.Client, "send", side_effect=answers)
 
 
 def _metadata(content: bytes) -> None:
     """Role, then its keys; each after a token."""
     with _metadata_service(b"token", b"role\n", b"token", content):
-        keys = aws_role.InstanceRole().keys()
-    conforms(aws_role.RoleKeys, keys)
+        keys = instance_metadata.InstanceRole().keys()
+    conforms(instance_metadata.RoleKeys, keys)
     assert math.isfinite(keys.until)
 
 
 def _metadata_token(content: bytes) -> None:
     with _metadata_service(content, b"role"):
-        found = aws_role.read_metadata("/latest/a")
+        found = instance_metadata.read_metadata("/latest/a")
     assert found is None or isinstance(found, str)
 
 

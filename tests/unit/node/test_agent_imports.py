@@ -12,7 +12,7 @@ from cloudgpu.node.agent import proc
 from cloudgpu.node.payload import agent_name, agent_source
 
 HTTP = ("http.client", "ssl", "urllib.request")
-CLIENTS = ("checkpoints.aws_role", "containers.docker_api", "containers.setup_image", "fetch.http_request")
+CLIENTS = ("containers.docker_api", "containers.setup_image", "fetch.http_request", "instance_metadata")
 UNUSED = {*HTTP, *(f"cloudgpu_agent.{name}" for name in CLIENTS)}
 """The HTTP client and its users, whose import takes longer than that of all other modules of such a verb."""
 
@@ -44,7 +44,7 @@ def test_only_follow_on_a_spot_node_loads_the_http_client(loaded, tmp_path: Path
     unreachable = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:9"}
     found = loaded(program, {"run_dir": str(tmp_path), "spot": spot}, **unreachable)
     assert found == (
-        {*HTTP, "cloudgpu_agent.checkpoints.aws_role", "cloudgpu_agent.fetch.http_request"} if spot else set()
+        {*HTTP, "cloudgpu_agent.instance_metadata", "cloudgpu_agent.fetch.http_request"} if spot else set()
     )
 
 

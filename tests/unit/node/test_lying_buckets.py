@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.agent.checkpoints import aws_role, bucket
-from cloudgpu.node.agent.checkpoints.aws_role import InstanceRole, RoleKeys
+from cloudgpu.node.agent import instance_metadata
+from cloudgpu.node.agent.checkpoints import bucket
 from cloudgpu.node.agent.checkpoints.bucket import CheckpointBucket
 from cloudgpu.node.agent.errors import AgentError
+from cloudgpu.node.agent.instance_metadata import InstanceRole, RoleKeys
 from tests.bad_http.limits import call_within_limits
 from tests.bad_http.responses import CONTENTS, HEADS, LENGTHS, REDIRECTS, BadResponse, bad_server, cases
 from tests.bad_http.server import http_response, raw_server
@@ -29,7 +30,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(bucket, "_TIMEOUT_S", 2.0)
     monkeypatch.setattr(bucket, "_ATTEMPTS", 2)
     monkeypatch.setattr(bucket.time, "sleep", lambda _seconds: None)
-    monkeypatch.setattr(aws_role, "_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(instance_metadata, "_TIMEOUT_S", 2.0)
     monkeypatch.setattr(bucket, "PART", 1000)
 
 

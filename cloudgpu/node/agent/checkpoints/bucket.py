@@ -16,7 +16,8 @@ from xml.sax.saxutils import escape
 
 from ..errors import AgentError
 from ..fetch.http_request import Client
-from .aws_role import InstanceRole, sign_request
+from ..instance_metadata import InstanceRole
+from .sigv4 import sign_request
 
 PART = 32 << 20
 """Minimum size of a part other than the last, in bytes. Files up to this size are uploaded in one request."""
