@@ -133,10 +133,8 @@ def test_timeout_ends_command_and_keeps_connection_usable(host: SshHost, tmp_pat
     with pytest.raises(ConnectError, match=r"exceeded its time limit of 0\.5 s"):
         host.run(RemoteCommand("sleep", "60"), timeout_s=0.5)
     # A flood of output must not delay the check of the time.
-    with pytest.raises(
-        ConnectError, match="exceeded its time limit"
-    ):  # a flood does not keep the time from being looked at
-        host.run(RemoteCommand("sh", "-c", f"echo $$ > {pid_file}; exec yes"), timeout_s=0.5)
+    with pytest.raises(ConnectError, match="exceeded its time limit"):
+        host.run(RemoteCommand("sh", "-c", f"echo $$ > {pid_file}; exec yes"), timeout_s=2)
     until(lambda: not Path(f"/proc/{pid_file.read_text().strip()}").exists())
     assert host.run(RemoteCommand("echo", "on")).stdout == "on\n"
 
