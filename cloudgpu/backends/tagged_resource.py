@@ -49,6 +49,10 @@ class BillableResource(TaggedResource, Protocol):
         """Market of an instance, such as `on-demand` or `spot`; empty for other resources."""
 
     @property
+    def public_addresses(self) -> int:
+        """Number of public IPv4 addresses that AWS assigned to an instance, without Elastic IPs; 0 for others."""
+
+    @property
     def volume_type(self) -> str:
         """Volume type such as `gp3`; empty for other resources."""
 

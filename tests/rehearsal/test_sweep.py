@@ -42,6 +42,9 @@ def test_sweep_deletes_own_clusters_of_lost_home_but_not_others(workspace, colle
     there = ("--region", "us-east-1", "--yes")
     assert seen(workspace, ann, *there) == seen(colleague, bob, *there) == both
     assert len(client.nodes(workspace.cloud)) == 4
+    (recorded,) = workspace.json("status", env=ann)["clusters"]
+    rates = {row["cluster"]: float(row["hourly_usd"]) for row in workspace.json("sweep", *there, env=ann)["clusters"]}
+    assert rates["anns"] == pytest.approx(float(recorded["hourly_usd"]), abs=0.001)
     lose_everything(workspace.home)
     # Ann's own, which her home does not know any more, goes; bob's stays.
     assert seen(workspace, ann, "--yes") == {"anns": ("ann", True, True), "bobs": ("bob", False, False)}

@@ -26,6 +26,7 @@ from cloudgpu.text import plural
 _AT_ONCE = 6
 _RELEASE_S = 600
 _NAME_PREFIX = "cloudgpu-"
+_AWS_OWNER = "amazon"
 """Name prefix by which IAM resources and schedule groups are searched, because neither service can search by tag."""
 
 _Query = Callable[[], list[FoundResource]]
@@ -206,6 +207,7 @@ def _found(clients: Clients, listing: ResourceListing, entry: Mapping[str, Any])
     tags = tags_to_dict(entry.get("Tags") or entry.get("TagSet"))
     name = tags.get("Name") or entry.get("GroupName") or entry.get("LaunchTemplateName") or ""
     since = entry.get("LaunchTime") or entry.get("CreateTime") or entry.get("CreationTimestamp")
+    is_instance = listing.kind == "instance"
     return FoundResource(
         listing.kind,
         entry[listing.id_key],
@@ -214,11 +216,18 @@ def _found(clients: Clients, listing: ResourceListing, entry: Mapping[str, Any])
         tags,
         listing.state(entry),
         since=_within_calendar(since),
-        instance_type=entry.get("InstanceType", "") if listing.kind == "instance" else "",
-        market=(entry.get("InstanceLifecycle") or "on-demand") if listing.kind == "instance" else "",
+        instance_type=entry.get("InstanceType", "") if is_instance else "",
+        market=(entry.get("InstanceLifecycle") or "on-demand") if is_instance else "",
+        public_addresses=_addresses_of_aws(entry) if is_instance else 0,
         volume_type=entry.get("VolumeType", "") if listing.kind == "volume" else "",
         size_gib=entry.get("Size") if listing.kind == "volume" else None,
     )
+
+
+def _addresses_of_aws(instance: Mapping[str, Any]) -> int:
+    """Count an instance's public IPv4 addresses that belong to AWS. An Elastic IP belongs to the account."""
+    associations = [interface.get("Association") or {} for interface in instance.get("NetworkInterfaces") or ()]
+    return sum(association.get("IpOwnerId") == _AWS_OWNER for association in associations)
 
 
 def _within_calendar(since: object) -> datetime | None:

@@ -45,6 +45,8 @@ class FoundResource:
         since: Launch or creation time; None if AWS does not report it.
         instance_type: Instance type; empty for other resources.
         market: `on-demand`, `spot` or `capacity-block` for instances; empty for other resources.
+        public_addresses: Number of public IPv4 addresses that AWS assigned to an instance, without Elastic IPs, which
+            are resources of their own; 0 for other resources.
         volume_type: Volume type such as `gp3`; empty for other resources.
         size_gib: Volume size; None for other resources.
     """
@@ -58,6 +60,7 @@ class FoundResource:
     since: datetime | None = None
     instance_type: str = ""
     market: str = ""
+    public_addresses: int = 0
     volume_type: str = ""
     size_gib: int | None = None
 

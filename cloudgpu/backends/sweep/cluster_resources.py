@@ -27,6 +27,8 @@ _BY_THE_HOUR: Final[Mapping[str, PricedThing]] = {
     "elastic-ip": "public_ipv4_hour_usd",
     "nat-gateway": "nat_gateway_hour_usd",
 }
+_PUBLIC_ADDRESS: Final = "public-address"
+"""Addresses that AWS assigns to an instance, bills until the instance stops, and does not tag."""
 BILLED_KINDS: Final = frozenset({"volume", *_BY_THE_HOUR})
 """Resource kinds, other than instances, that AWS charges for."""
 
@@ -151,8 +153,10 @@ def _cluster(
     running = [resource for resource in things if resource.kind == "instance" and resource.state in ALIVE_STATES]
     since = min((resource.since for resource in things if resource.since is not None), default=None)
     surcharges = [(resource, _surcharge(resource)) for resource in things if resource.kind in BILLED_KINDS]
+    addresses = [(resource, _address_price(resource)) for resource in running if resource.public_addresses]
     prices = [
         *((resource.since, _price(resource, catalog)) for resource in running),
+        *((resource.since, price) for resource, price in addresses if price is not None),
         # AWS does not report when an address was allocated; assume that the address is as old as the cluster.
         *((resource.since or since, price) for resource, price in surcharges if price is not None),
     ]
@@ -168,7 +172,12 @@ def _cluster(
         things=things,
         hourly_usd=_sum([price for _, price in prices]),
         spent_usd=_sum([_spent(created_at, price, now) for created_at, price in prices]),
-        unpriced=tuple(sorted({resource.kind for resource, price in surcharges if price is None})),
+        unpriced=tuple(
+            sorted(
+                {resource.kind for resource, price in surcharges if price is None}
+                | {_PUBLIC_ADDRESS for _, price in addresses if price is None}
+            )
+        ),
     )
 
 
@@ -201,6 +210,12 @@ def _price(instance: BillableResource, catalog: Catalog) -> Decimal | None:
         if instance_type is not None and instance.market == "on-demand"
         else None
     )
+
+
+def _address_price(instance: BillableResource) -> Decimal | None:
+    """Return the list price in USD per hour of the addresses that AWS assigned to an instance, or None if unknown."""
+    price = other_price("public_ipv4_hour_usd", instance.region)
+    return price.usd * instance.public_addresses if price else None
 
 
 def _surcharge(resource: BillableResource) -> Decimal | None:

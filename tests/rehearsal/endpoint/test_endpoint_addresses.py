@@ -112,6 +112,23 @@ def test_elastic_ip_of_multi_interface_instance_requires_interface_id(rig):
     assert "PublicIpAddress" not in rig.instances(instance["InstanceId"])[0]
 
 
+def test_tag_search_counts_public_addresses_that_belong_to_amazon(rig):
+    instance = launch(rig, "g5.xlarge")
+    rig.ec2.create_tags(Resources=[instance["InstanceId"]], Tags=[{"Key": "cloudgpu:cluster", "Value": "lab"}])
+
+    def counted():
+        aws = CloudEndpoint(rig.cloud.url, rig.cloud.access_key_id, rig.cloud.secret_access_key)
+        found = find_tagged_resources(connect(aws, "us-east-1"), "lab")
+        return [resource.public_addresses for resource in found if resource.kind == "instance"]
+
+    assert instance["NetworkInterfaces"][0]["Association"]["IpOwnerId"] == "amazon"
+    assert counted() == [1]
+    rig.ec2.associate_address(AllocationId=address(rig), InstanceId=instance["InstanceId"])
+    (interface,) = rig.instances(instance["InstanceId"])[0]["NetworkInterfaces"]
+    assert interface["Association"]["IpOwnerId"] == interface["OwnerId"]
+    assert counted() == [0]
+
+
 def test_associated_elastic_ip_is_releasable_after_instance_termination(rig):
     instance = launch(rig, "g5.xlarge")
     mine = address(rig)

@@ -24,6 +24,7 @@ class Thing:
     since: datetime | None = None
     instance_type: str = ""
     market: str = ""
+    public_addresses: int = 0
     volume_type: str = ""
     size_gib: int | None = None
 

@@ -3,10 +3,23 @@
 import copy
 from typing import Any
 
+from moto.ec2.models.elastic_network_interfaces import NetworkInterface
+
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 DEFAULT_ADDRESS_LIMIT = 5
 """AWS's default limit per region; a row `region/elastic-ip/on-demand` in the quota table overrides this limit."""
+
+_moto_association = NetworkInterface.association.fget  # type: ignore[attr-defined]
+
+
+def _association(interface: Any) -> dict[str, Any]:  # noqa: ANN401 - moto's interface
+    """Return the association of the public address, whose owner is Amazon unless it is an Elastic IP."""
+    association: dict[str, Any] = _moto_association(interface)
+    return association if "allocationId" in association or not association else {**association, "ipOwnerId": "amazon"}
+
+
+NetworkInterface.association = property(_association)  # type: ignore[assignment, method-assign]
 
 
 def address_limit(call: ParsedRequest) -> int:

@@ -32,6 +32,7 @@ class Resource:
     since: datetime | None = None
     instance_type: str = "p3dn.24xlarge"
     market: str = "on-demand"
+    public_addresses: int = 0
     volume_type: str = ""
     size_gib: int | None = None
 

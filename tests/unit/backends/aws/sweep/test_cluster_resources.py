@@ -1,11 +1,12 @@
 """Clusters as described by their tags, and their cost."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 
+from cloudgpu.backends.sweep import cluster_resources
 from cloudgpu.backends.sweep.cluster_resources import group_by_cluster
 from cloudgpu.catalog import load
 
@@ -23,6 +24,7 @@ class Thing:
     since: datetime | None = None
     instance_type: str = ""
     market: str = ""
+    public_addresses: int = 0
     volume_type: str = ""
     size_gib: int | None = None
 
@@ -35,6 +37,10 @@ def tags(cluster="lab", owner="ann", token="t", expires=NOW + HOUR, **more):
 
 def node(number=0, *, since=NOW - 2 * HOUR, kind="p3dn.24xlarge", market="on-demand", state="running", **named):
     return Thing("instance", f"i-{number}", "us-east-1", tags(**named), state, since, kind, market)
+
+
+def with_address(instance):
+    return replace(instance, public_addresses=1)
 
 
 def single_cluster(*things):
@@ -68,6 +74,19 @@ def test_disks_addresses_and_gateways_are_billed_without_nodes():
     assert lab.hourly_usd == (gp3 + Decimal("0.005") + Decimal("0.045")).quantize(Decimal("0.0001"))
     assert lab.spent_usd == Decimal("0.04") + Decimal("0.01") + Decimal("0.04")
     assert (lab.instances, lab.unpriced) == ((), ())
+
+
+def test_public_addresses_of_running_nodes_are_billed_with_the_nodes():
+    nodes = with_address(node(1)), with_address(node(2)), with_address(node(3, state="shutting-down"))
+    lab = single_cluster(*nodes)
+    assert lab.hourly_usd == Decimal("62.434")
+    assert lab.spent_usd == 2 * Decimal("62.42") + 2 * Decimal("0.01")
+
+
+def test_public_address_with_unknown_price_is_reported_as_unpriced(monkeypatch):
+    monkeypatch.setattr(cluster_resources, "other_price", lambda *_: None)
+    lab = single_cluster(with_address(node(1)))
+    assert (lab.hourly_usd, lab.unpriced) == (Decimal("31.212"), ("public-address",))
 
 
 @pytest.mark.parametrize("volume", [disk(kind="io2"), disk(size_gib=None), disk(region="mx-central-1")])

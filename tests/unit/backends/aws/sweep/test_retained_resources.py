@@ -34,6 +34,7 @@ class Thing:
     since: object = None
     instance_type: str = "p3dn.24xlarge"
     market: str = "on-demand"
+    public_addresses: int = 0
 
 
 @dataclass
