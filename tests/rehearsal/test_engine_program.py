@@ -211,8 +211,8 @@ def calls(tmp_path_factory):
 def add_unless_repeated(calls, call):
     """Add a call unless it repeats a read.
 
-    How often `up` polls, and in which order its threads call, depends on the speed of the machine. Thus only
-    the set of the reads and the number of the changes are the same in each `up`.
+    How often `up` polls, and in which order its threads send their calls, depends on the speed of the machine. The set
+    of reads and the number of changes do not.
     """
     if not call.operation.startswith(("Describe", "Get", "List")) or call.operation not in calls:
         calls.append(call.operation)

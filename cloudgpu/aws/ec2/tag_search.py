@@ -25,8 +25,9 @@ from cloudgpu.text import plural
 
 _AT_ONCE = 6
 _RELEASE_S = 600
-_NAME_PREFIX = "cloudgpu-"
 _AWS_OWNER = "amazon"
+"""Owner of the public addresses that AWS assigns to instances."""
+_NAME_PREFIX = "cloudgpu-"
 """Name prefix by which IAM resources and schedule groups are searched, because neither service can search by tag."""
 
 _Query = Callable[[], list[FoundResource]]

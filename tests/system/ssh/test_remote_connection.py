@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.main_path, pytest.mark.system]
 def until(true: Callable[[], bool], *, within_s: float = 10) -> None:
     deadline = time.monotonic() + within_s
     while not true():
-        assert time.monotonic() < deadline, "it did not come about in time"
+        assert time.monotonic() < deadline, f"the condition was not met within {within_s:g} s"
         time.sleep(0.02)
 
 
