@@ -18,6 +18,7 @@ from cloudgpu.catalog import load
 from cloudgpu.errors import CloudError
 from cloudgpu.plan.costs import CENT, CostItem
 from tests.cluster_records import changed
+from tests.tagged_resource import Resource
 
 HOURLY = 2 * Decimal("31.212")
 HOUR_S = 3600
@@ -178,7 +179,7 @@ def test_sweep_without_record_closes_rows_by_node_end_times(workspace, make, rec
     workspace.clock.sleep(9 * HOUR_S)
     workspace.records.forget_cluster("demo")
     tags = {"cloudgpu:cluster": "demo", "cloudgpu:token": record.identity.token, "cloudgpu:owner": "ann"}
-    thing = TaggedResource("volume", "vol-1", "us-east-1", tags)
+    thing = Resource("volume", "vol-1", "us-east-1", tags, volume_type="gp3", size_gib=10)
     workspace.cloud.orphans = [thing]
     (cluster,) = group_by_cluster([thing], load(), workspace.clock.now())
     plan = SweepPlan((), (), ((cluster, SweepDecision(may_delete=True, why="yours")),))
@@ -186,15 +187,6 @@ def test_sweep_without_record_closes_rows_by_node_end_times(workspace, make, rec
     assert swept.failed == ()
     assert closed(workspace).closed_at == record.identity.created_at + timedelta(hours=2)
     assert ClusterBilling(workspace.context).usd(workspace.ledger.entries(), workspace.clock.now()) == HOURLY * 2
-
-
-class TaggedResource:
-    """A tagged resource with the fields that a sweep uses for its price."""
-
-    def __init__(self, kind, thing_id, region, tags):
-        self.kind, self.id, self.region, self.tags = kind, thing_id, region, tags
-        self.state, self.since, self.instance_type, self.market = "", None, "", ""
-        self.volume_type, self.size_gib = "gp3", 10
 
 
 def test_host_that_was_never_leased_is_not_missing(workspace, record):

@@ -1,6 +1,6 @@
 """Ledger rows of unanswered launches are closed at zero only when no node can appear any more."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
@@ -10,25 +10,11 @@ from cloudgpu.aws.ec2.tagged_types import SearchResult
 from cloudgpu.backends.aws.sweep.sweep import AccountSweep
 from cloudgpu.backends.sweep.plan import SweepRequest, sweep_error
 from cloudgpu.errors import CapacityError, CloudError, LedgerError, NoCapacityError
+from tests.tagged_resource import Resource
 
 LAUNCH_SHOWS_S = 200
 """How long after the caller was killed a launch may still appear at AWS."""
 SENT_AGAIN_S = 600
-
-
-@dataclass(frozen=True)
-class Thing:
-    kind: str
-    id: str
-    region: str
-    tags: dict = field(default_factory=dict, hash=False)
-    state: str = "running"
-    since: object = None
-    instance_type: str = "p3dn.24xlarge"
-    market: str = "on-demand"
-    public_addresses: int = 0
-    volume_type: str = ""
-    size_gib: int | None = None
 
 
 class Killed(BaseException):
@@ -77,7 +63,7 @@ def token(workspace):
 
 
 def node(workspace, name="i-late"):
-    return Thing("instance", name, "us-east-1", {"cloudgpu:cluster": "demo", "cloudgpu:owner": "ann",
+    return Resource("instance", name, "us-east-1", {"cloudgpu:cluster": "demo", "cloudgpu:owner": "ann",
                                                  "cloudgpu:token": token(workspace)})  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Which clusters and storage a sweep may delete: a table of the relevant combinations, and invariants."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -15,26 +15,12 @@ from cloudgpu.backends.sweep.plan import SweepRequest
 from cloudgpu.backends.sweep.retained_resources import RetainedResource
 from cloudgpu.catalog import load
 from cloudgpu.ledger.entry import LedgerEntry, Spending
+from tests.tagged_resource import Resource
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 CATALOG = load()
 REGION = "us-east-1"
-
-
-@dataclass(frozen=True)
-class Resource:
-    kind: str
-    id: str
-    region: str = REGION
-    tags: dict = field(default_factory=dict, hash=False)
-    state: str = "running"
-    since: datetime | None = None
-    instance_type: str = "p3dn.24xlarge"
-    market: str = "on-demand"
-    public_addresses: int = 0
-    volume_type: str = ""
-    size_gib: int | None = None
 
 
 def resource(number=0, *, cluster="lab", owner="ann", token="t", expires=NOW + HOUR, kind="instance", region=REGION):

@@ -1,6 +1,6 @@
 """Clusters as described by their tags, and their cost."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -9,24 +9,10 @@ import pytest
 from cloudgpu.backends.sweep import cluster_resources
 from cloudgpu.backends.sweep.cluster_resources import group_by_cluster
 from cloudgpu.catalog import load
+from tests.tagged_resource import Resource
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-
-
-@dataclass(frozen=True)
-class Thing:
-    kind: str
-    id: str
-    region: str = "us-east-1"
-    tags: dict = field(default_factory=dict, hash=False)
-    state: str = "running"
-    since: datetime | None = None
-    instance_type: str = ""
-    market: str = ""
-    public_addresses: int = 0
-    volume_type: str = ""
-    size_gib: int | None = None
 
 
 def tags(cluster="lab", owner="ann", token="t", expires=NOW + HOUR, **more):
@@ -36,7 +22,7 @@ def tags(cluster="lab", owner="ann", token="t", expires=NOW + HOUR, **more):
 
 
 def node(number=0, *, since=NOW - 2 * HOUR, kind="p3dn.24xlarge", market="on-demand", state="running", **named):
-    return Thing("instance", f"i-{number}", "us-east-1", tags(**named), state, since, kind, market)
+    return Resource("instance", f"i-{number}", "us-east-1", tags(**named), state, since, kind, market)
 
 
 def with_address(instance):
@@ -49,13 +35,13 @@ def single_cluster(*things):
 
 
 def test_resources_are_grouped_by_cluster_token():
-    found = group_by_cluster([node(1), Thing("role", "r", "global", tags()), node(2, token="other")], load(), NOW)
+    found = group_by_cluster([node(1), Resource("role", "r", "global", tags()), node(2, token="other")], load(), NOW)
     assert [(len(cluster.things), cluster.token) for cluster in found] == [(1, "other"), (2, "t")]
     assert found[1].regions == ("global", "us-east-1")
 
 
 def disk(size_gib=200, kind="gp3", region="us-east-1", since=NOW - 2 * HOUR):
-    return Thing("volume", "v", region, tags(), "in-use", since, volume_type=kind, size_gib=size_gib)
+    return Resource("volume", "v", region, tags(), "in-use", since, volume_type=kind, size_gib=size_gib)
 
 
 def test_cluster_cost_is_catalog_price_times_node_time():
@@ -68,8 +54,11 @@ def test_cluster_cost_is_catalog_price_times_node_time():
 
 
 def test_disks_addresses_and_gateways_are_billed_without_nodes():
-    address, gateway = Thing("elastic-ip", "e", tags=tags()), Thing("nat-gateway", "n", tags=tags(), since=NOW - HOUR)
-    lab = single_cluster(disk(), address, gateway, Thing("security-group", "s", tags=tags()))
+    address, gateway = (
+        Resource("elastic-ip", "e", tags=tags()),
+        Resource("nat-gateway", "n", tags=tags(), since=NOW - HOUR),
+    )
+    lab = single_cluster(disk(), address, gateway, Resource("security-group", "s", tags=tags()))
     gp3 = Decimal(200) * Decimal("0.08") / 720
     assert lab.hourly_usd == (gp3 + Decimal("0.005") + Decimal("0.045")).quantize(Decimal("0.0001"))
     assert lab.spent_usd == Decimal("0.04") + Decimal("0.01") + Decimal("0.04")
@@ -86,7 +75,7 @@ def test_public_addresses_of_running_nodes_are_billed_with_the_nodes():
 def test_public_address_with_unknown_price_is_reported_as_unpriced(monkeypatch):
     monkeypatch.setattr(cluster_resources, "other_price", lambda *_: None)
     lab = single_cluster(with_address(node(1)))
-    assert (lab.hourly_usd, lab.unpriced) == (Decimal("31.212"), ("public-address",))
+    assert (lab.hourly_usd, lab.unpriced) == (Decimal("31.212"), ("public-ip",))
 
 
 @pytest.mark.parametrize("volume", [disk(kind="io2"), disk(size_gib=None), disk(region="mx-central-1")])
@@ -109,12 +98,12 @@ def test_node_of_unknown_age_has_a_price_but_no_cost():
 
 
 def test_terminated_nodes_cost_nothing():
-    lab = single_cluster(node(1, state="shutting-down"), Thing("fleet", "f", tags=tags()))
+    lab = single_cluster(node(1, state="shutting-down"), Resource("fleet", "f", tags=tags()))
     assert (lab.instances, lab.hourly_usd) == ((), Decimal(0))
 
 
 def test_named_storage_is_not_a_cluster_resource():
-    assert group_by_cluster([Thing("volume", "v", tags=tags(**{"cloudgpu:storage": "data"}))], load(), NOW) == ()
+    assert group_by_cluster([Resource("volume", "v", tags=tags(**{"cloudgpu:storage": "data"}))], load(), NOW) == ()
 
 
 def test_cluster_expiry_is_the_latest_of_its_resources():

@@ -1,6 +1,5 @@
 """Anyone in the account can write any tag: unreadable tags are shown as such and do not block the sweep."""
 
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import StringIO
 
@@ -12,6 +11,7 @@ from cloudgpu.backends.sweep.plan import SweepRequest, sweep_error
 from cloudgpu.catalog import load
 from cloudgpu.cli.render.sweep import sweep_json, sweep_plan_lines
 from cloudgpu.cli.terminal.output import Output
+from tests.tagged_resource import Resource
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PAST = "2026-11-20T00:00:00Z"
@@ -28,21 +28,6 @@ EXPIRIES = [
 NAMES = ["", ".", "..", "../../etc", "a/b", "a\nb", "*", "\u202eback", "x" * 256, "ä b+c", "--yes"]
 
 
-@dataclass(frozen=True)
-class Thing:
-    kind: str
-    id: str
-    region: str = "us-east-1"
-    tags: dict = field(default_factory=dict, hash=False)
-    state: str = "running"
-    since: datetime | None = None
-    instance_type: str = "p3dn.24xlarge"
-    market: str = "on-demand"
-    public_addresses: int = 0
-    volume_type: str = ""
-    size_gib: int | None = None
-
-
 class NoImages:
     def found(self, region, name=""):
         return []
@@ -50,7 +35,7 @@ class NoImages:
 
 def thing(name, *, cluster="lab", expires=PAST, kind="instance", **tags):
     own = {"cloudgpu:cluster": cluster, "cloudgpu:owner": "bob", "cloudgpu:token": name, "cloudgpu:expires-at": expires}
-    return Thing(kind, name, tags=own | {f"cloudgpu:{key}": value for key, value in tags.items()})
+    return Resource(kind, name, tags=own | {f"cloudgpu:{key}": value for key, value in tags.items()})
 
 
 @pytest.fixture

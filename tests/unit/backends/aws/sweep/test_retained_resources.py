@@ -12,6 +12,7 @@ from cloudgpu.backends.aws.sweep.sweep import AccountSweep
 from cloudgpu.backends.sweep.plan import SweepRequest, SweepResult, sweep_error
 from cloudgpu.backends.sweep.retained_resources import retained_image
 from cloudgpu.errors import AuthError, CloudError
+from tests.tagged_resource import Resource
 
 MADE = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
 ANN = SweepRequest("ann")
@@ -22,19 +23,6 @@ def stored(name, *, keep="false", made_for="lab", owner="ann"):
     tags |= {"cloudgpu:keep": keep, "cloudgpu:made-for": made_for}
     part = StoragePart("lustre", f"fs-{name}", "us-east-1", tags, "AVAILABLE", Decimal(1200), MADE, "SCRATCH_2")
     return TaggedStorage(name, name, "us-east-1", (part,))
-
-
-@dataclass(frozen=True)
-class Thing:
-    kind: str
-    id: str
-    region: str
-    tags: dict = field(default_factory=dict, hash=False)
-    state: str = "running"
-    since: object = None
-    instance_type: str = "p3dn.24xlarge"
-    market: str = "on-demand"
-    public_addresses: int = 0
 
 
 @dataclass
@@ -115,7 +103,7 @@ def test_image_cost_is_at_most_its_snapshot():
 
 def test_sweep_deletes_storage_only_after_its_cluster(workspace, sweeping):
     tags = {"cloudgpu:cluster": "lab", "cloudgpu:owner": "ann", "cloudgpu:token": "t"}
-    node = Thing("instance", "i-1", "us-east-1", tags)
+    node = Resource("instance", "i-1", "us-east-1", tags)
     workspace.cloud.anybodys = lambda region: [node] if region == "us-east-1" else []
     seen = sweeping.plan([], ANN)
     assert [storage.name for storage in seen.storage_to_delete] == ["going"]

@@ -1,6 +1,5 @@
 """`sweep` searches every region, treats failures as unknown, and deletes only what it may."""
 
-from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
@@ -10,25 +9,11 @@ from cloudgpu.backends.aws.sweep.sweep import AccountSweep
 from cloudgpu.backends.sweep.plan import SweepRequest, sweep_error
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, CloudError, UsageError
+from tests.tagged_resource import Resource
 
 REGIONS = ("eu-west-1", "us-east-1", "us-west-2")
 PAST = "2026-11-20T00:00:00Z"
 LATER = "2026-11-22T00:00:00Z"
-
-
-@dataclass(frozen=True)
-class Thing:
-    kind: str
-    id: str
-    region: str
-    tags: dict = field(default_factory=dict, hash=False)
-    state: str = "running"
-    since: object = None
-    instance_type: str = "p3dn.24xlarge"
-    market: str = "on-demand"
-    public_addresses: int = 0
-    volume_type: str = ""
-    size_gib: int | None = None
 
 
 @pytest.fixture
@@ -51,7 +36,7 @@ def account(workspace):
 
 def thing(name, *, owner="ann", expires=LATER, region="us-east-1", kind="instance", cluster="lab", token="t"):
     tags = {"cloudgpu:cluster": cluster, "cloudgpu:owner": owner, "cloudgpu:token": token}
-    return Thing(kind, name, region, {**tags, "cloudgpu:expires-at": expires})
+    return Resource(kind, name, region, {**tags, "cloudgpu:expires-at": expires})
 
 
 class NoImages:
@@ -215,7 +200,7 @@ def test_sweep_and_status_show_the_same_cost_so_far(account, make):
     now = account.clock.now()
     tags = {"cloudgpu:cluster": "demo", "cloudgpu:owner": "ann", "cloudgpu:token": record.identity.token}
     account.cloud.orphans = [
-        Thing("instance", instance_id, "us-east-1", tags, since=now - timedelta(minutes=5))
+        Resource("instance", instance_id, "us-east-1", tags, since=now - timedelta(minutes=5))
         for instance_id in record.placement.instance_ids
     ]
     (status,) = list_cluster_statuses(account.context.records, now, account.ledger)
