@@ -27,8 +27,8 @@ _BY_THE_HOUR: Final[Mapping[str, PricedThing]] = {
     "elastic-ip": "public_ipv4_hour_usd",
     "nat-gateway": "nat_gateway_hour_usd",
 }
-_PUBLIC_ADDRESS: Final = "public-address"
-"""Addresses that AWS assigns to an instance, bills until the instance stops, and does not tag."""
+_PUBLIC_IP: Final = "public-ip"
+"""Kind of the addresses that AWS assigns to an instance and bills until the instance stops. They have no tags."""
 BILLED_KINDS: Final = frozenset({"volume", *_BY_THE_HOUR})
 """Resource kinds, other than instances, that AWS charges for."""
 
@@ -152,13 +152,14 @@ def _cluster(
     tags = next((resource.tags for resource in things if resource.kind == "instance"), things[0].tags)
     running = [resource for resource in things if resource.kind == "instance" and resource.state in ALIVE_STATES]
     since = min((resource.since for resource in things if resource.since is not None), default=None)
-    surcharges = [(resource, _surcharge(resource)) for resource in things if resource.kind in BILLED_KINDS]
-    addresses = [(resource, _address_price(resource)) for resource in running if resource.public_addresses]
+    surcharges = [
+        # AWS does not report when an Elastic IP was allocated; assume that it is as old as the cluster.
+        *((r.kind, r.since or since, _surcharge(r)) for r in things if r.kind in BILLED_KINDS),
+        *((_PUBLIC_IP, r.since, _public_ip_price(r)) for r in running if r.public_addresses),
+    ]
     prices = [
         *((resource.since, _price(resource, catalog)) for resource in running),
-        *((resource.since, price) for resource, price in addresses if price is not None),
-        # AWS does not report when an address was allocated; assume that the address is as old as the cluster.
-        *((resource.since or since, price) for resource, price in surcharges if price is not None),
+        *((created_at, price) for _, created_at, price in surcharges if price is not None),
     ]
     return ClusterResources(
         cluster=name,
@@ -172,12 +173,7 @@ def _cluster(
         things=things,
         hourly_usd=_sum([price for _, price in prices]),
         spent_usd=_sum([_spent(created_at, price, now) for created_at, price in prices]),
-        unpriced=tuple(
-            sorted(
-                {resource.kind for resource, price in surcharges if price is None}
-                | {_PUBLIC_ADDRESS for _, price in addresses if price is None}
-            )
-        ),
+        unpriced=tuple(sorted({kind for kind, _, price in surcharges if price is None})),
     )
 
 
@@ -212,7 +208,7 @@ def _price(instance: BillableResource, catalog: Catalog) -> Decimal | None:
     )
 
 
-def _address_price(instance: BillableResource) -> Decimal | None:
+def _public_ip_price(instance: BillableResource) -> Decimal | None:
     """Return the list price in USD per hour of the addresses that AWS assigned to an instance, or None if unknown."""
     price = other_price("public_ipv4_hour_usd", instance.region)
     return price.usd * instance.public_addresses if price else None

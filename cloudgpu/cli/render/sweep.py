@@ -15,7 +15,13 @@ from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.text import plural
 
 _UNKNOWN = "unknown"
-_NOUNS = {"elastic-ip": "elastic IP", "nat-gateway": "NAT gateway", "vpc": "VPC", "vpc-endpoint": "VPC endpoint"}
+_NOUNS = {
+    "elastic-ip": "elastic IP",
+    "nat-gateway": "NAT gateway",
+    "public-ip": "public IP",
+    "vpc": "VPC",
+    "vpc-endpoint": "VPC endpoint",
+}
 
 
 def sweep_json(plan: SweepPlan, swept: SweepResult, now: datetime, *, simulated: bool) -> dict[str, Any]:

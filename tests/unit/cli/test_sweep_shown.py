@@ -1,7 +1,7 @@
 """Exact output of `sweep`."""
 
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -12,21 +12,7 @@ from cloudgpu.backends.sweep.retained_resources import RetainedResource
 from cloudgpu.catalog import load
 from cloudgpu.cli.render.sweep import sweep_json, sweep_plan_lines, swept_lines
 from cloudgpu.errors import AuthError
-
-
-@dataclass(frozen=True)
-class Thing:
-    kind: str
-    id: str
-    region: str
-    tags: dict = field(default_factory=dict, hash=False)
-    state: str = ""
-    since: datetime | None = None
-    instance_type: str = ""
-    market: str = ""
-    public_addresses: int = 0
-    volume_type: str = ""
-    size_gib: int | None = None
+from tests.tagged_resource import Resource
 
 
 def tags(cluster, owner, expires=""):
@@ -40,14 +26,14 @@ def clusters(now):
     gone, since = tags("spot", "bob", "2026-11-20T03:30:00Z"), now - timedelta(hours=2)
     things = [
         *(
-            Thing("instance", one, "us-east-1", lab, "running", since, "p3dn.24xlarge", "on-demand")
+            Resource("instance", one, "us-east-1", lab, "running", since, "p3dn.24xlarge", "on-demand")
             for one in ("a", "b")
         ),
-        Thing("volume", "vol-1", "us-east-1", lab),
-        Thing("volume", "vol-2", "us-east-1", lab),
-        Thing("role", "cloudgpu-lab", "global", lab),
-        Thing("instance", "i-3", "us-west-2", gone, "running", since, "g5.xlarge", "spot"),
-        Thing("security-group", "sg-1", "eu-west-1", old),
+        Resource("volume", "vol-1", "us-east-1", lab),
+        Resource("volume", "vol-2", "us-east-1", lab),
+        Resource("role", "cloudgpu-lab", "global", lab),
+        Resource("instance", "i-3", "us-west-2", gone, "running", since, "g5.xlarge", "spot"),
+        Resource("security-group", "sg-1", "eu-west-1", old),
     ]
     return group_by_cluster(things, load(), now)
 
@@ -93,6 +79,14 @@ def test_sweep_plan_is_shown_as_text(seen, now):
         "us-west-1: unknown: cannot reach it",
         "IAM: unknown: left alone",
     ]
+
+
+def test_resources_without_a_price_are_named(clusters, now):
+    lab = next(one for one in clusters if one.cluster == "lab")
+    lab = replace(lab, unpriced=("elastic-ip", "nat-gateway", "public-ip", "volume"))
+    plan = SweepPlan((), (), ((lab, SweepDecision(may_delete=False, why="yours")),))
+    lines = sweep_plan_lines(plan, now, simulated=True)
+    assert lines[3].endswith("and elastic IPs, NAT gateways, public IPs, volumes at unknown prices")
 
 
 def test_sweep_result_lists_deleted_and_deletable_clusters(seen, clusters):
