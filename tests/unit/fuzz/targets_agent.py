@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.node import expiry
 from cloudgpu.node.agent import files, gpu_use, instance_metadata, main, probe, spot_notice
+from cloudgpu.node.agent.checkpoints import aws_role
 from cloudgpu.node.agent.checkpoints.bucket import _inner
 from cloudgpu.node.agent.containers import docker_api, image, pull
 from cloudgpu.node.agent.environments import requirements
@@ -270,8 +271,8 @@ def _metadata_service(*bodies: bytes) -> Any:
 def _metadata(content: bytes) -> None:
     """Role, then its keys; each after a token."""
     with _metadata_service(b"token", b"role\n", b"token", content):
-        keys = instance_metadata.InstanceRole().keys()
-    conforms(instance_metadata.RoleKeys, keys)
+        keys = aws_role.InstanceRole().keys()
+    conforms(aws_role.RoleKeys, keys)
     assert math.isfinite(keys.until)
 
 

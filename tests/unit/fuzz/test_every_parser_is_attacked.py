@@ -93,7 +93,7 @@ NOT_ATTACKED = {
     "catalog/software.py:software": SHIPPED,
     "catalog/storage.py:_stored": SHIPPED,
     "catalog/storage.py:storage_price": SHIPPED,
-    "node/agent/checkpoints/sigv4.py:sign_request": OTHER,
+    "node/agent/checkpoints/aws_role.py:sign_request": OTHER,
     "node/agent/checkpoints/bucket.py:CheckpointBucket._shown": OTHER,
     "node/agent/fetch/dataset_index.py:forget_all": OWN,
     "node/agent/checkpoints/upload.py:Uploader.__init__": OWN,

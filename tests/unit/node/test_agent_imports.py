@@ -12,7 +12,13 @@ from cloudgpu.node.agent import proc
 from cloudgpu.node.payload import agent_name, agent_source
 
 HTTP = ("http.client", "ssl", "urllib.request")
-CLIENTS = ("containers.docker_api", "containers.setup_image", "fetch.http_request", "instance_metadata")
+CLIENTS = (
+    "checkpoints.aws_role",
+    "containers.docker_api",
+    "containers.setup_image",
+    "fetch.http_request",
+    "instance_metadata",
+)
 UNUSED = {*HTTP, *(f"cloudgpu_agent.{name}" for name in CLIENTS)}
 """The HTTP client and its users, whose import takes longer than that of all other modules of such a verb."""
 

@@ -7,9 +7,9 @@ import pytest
 
 from cloudgpu.node.agent import instance_metadata
 from cloudgpu.node.agent.checkpoints import bucket
+from cloudgpu.node.agent.checkpoints.aws_role import InstanceRole, RoleKeys
 from cloudgpu.node.agent.checkpoints.bucket import CheckpointBucket
 from cloudgpu.node.agent.errors import AgentError
-from cloudgpu.node.agent.instance_metadata import InstanceRole, RoleKeys
 from tests.bad_http.limits import call_within_limits
 from tests.bad_http.responses import CONTENTS, HEADS, LENGTHS, REDIRECTS, BadResponse, bad_server, cases
 from tests.bad_http.server import http_response, raw_server

@@ -16,8 +16,7 @@ from xml.sax.saxutils import escape
 
 from ..errors import AgentError
 from ..fetch.http_request import Client
-from ..instance_metadata import InstanceRole
-from .sigv4 import sign_request
+from .aws_role import InstanceRole, sign_request
 
 PART = 32 << 20
 """Minimum size of a part other than the last, in bytes. Files up to this size are uploaded in one request."""
