@@ -89,6 +89,38 @@ def test_deleted_with_skips_delete_call(workspace):
     assert workspace.engine().recorded(workspace.stack()).resources == ()
 
 
+def test_guest_of_retained_host_is_deleted(workspace):
+    """The host's deletion, which would have deleted the guest too, never happens."""
+    program = """
+        a = Thing("a", opts=ResourceOptions(retain_on_delete=True))
+        Thing("b", opts=ResourceOptions(deleted_with=a))
+    """
+    workspace.up(program)
+    workspace.destroy()
+    assert workspace.cloud.moments("delete") == ["b"]
+    assert [thing.name for thing in workspace.cloud.things.values()] == ["a"]
+
+
+def test_guest_of_guest_is_deleted_with_its_own_call(workspace):
+    """Only a resource whose deletion is requested can delete its guests."""
+    program = """
+        a = Thing("a")
+        b = Thing("b", opts=ResourceOptions(deleted_with=a))
+        Thing("c", opts=ResourceOptions(deleted_with=b))
+    """
+    workspace.up(program)
+    workspace.destroy()
+    assert sorted(workspace.cloud.moments("delete")) == ["a", "c"]
+    assert workspace.engine().recorded(workspace.stack()).resources == ()
+
+
+def test_retained_guest_is_not_deleted_and_outlives_its_host(workspace):
+    workspace.up('a = Thing("a")\nThing("b", opts=ResourceOptions(deleted_with=a, retain_on_delete=True))')
+    workspace.destroy()
+    assert workspace.cloud.moments("delete") == ["a"]
+    assert any("retained because" in event.detail for event in workspace.events)
+
+
 def test_deleted_with_live_resource_is_ordinary_delete(workspace):
     workspace.up('a = Thing("a")\nThing("b", opts=ResourceOptions(deleted_with=a))')
     workspace.up('a = Thing("a")')

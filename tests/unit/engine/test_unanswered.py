@@ -75,6 +75,27 @@ def test_unanswered_call_older_than_hour_is_not_awaited(workspace, crash):
     assert waited(workspace, workspace.destroy) < 1
 
 
+def test_unanswered_call_past_its_deadline_is_searched_twice(workspace, crash):
+    """The first search may be answered by a server that has not seen the resource yet."""
+    killed(workspace, crash, moment="created")
+    workspace.clock.sleep(3600)
+    late = dict(workspace.cloud.things)
+    workspace.cloud.things.clear()
+    searches = []
+
+    def script(moment, about):
+        if moment == "find":
+            searches.append(moment)
+            if len(searches) == 2:
+                workspace.cloud.things.update(late)
+
+    workspace.cloud.script = script
+    workspace.destroy()
+    assert len(searches) == 2
+    assert workspace.cloud.things == {}
+    assert workspace.cloud.moments("deleted") == ["a"]
+
+
 def test_repeated_up_does_not_wait_for_full_delay(workspace, crash):
     killed(workspace, crash)
     assert waited(workspace, workspace.up) <= AWS_DELAYS.showing_s

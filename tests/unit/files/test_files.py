@@ -241,3 +241,18 @@ def test_concurrent_readers_see_old_or_new_file(tmp_path: Path):
     reader.join()
     assert seen
     assert set(seen) <= set(contents)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_durable_replacement_flushes_file_before_and_directory_after_the_rename(tmp_path: Path, monkeypatch, durable):
+    steps = []
+
+    def fsync(descriptor: int) -> None:
+        steps.append("directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+
+    rename = Path.replace
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", lambda path, target: steps.append("rename") or rename(path, target))
+    files.replace(tmp_path / "a", b"new", durable=durable)
+    assert (tmp_path / "a").read_bytes() == b"new"
+    assert steps == (["file", "rename", "directory"] if durable else ["rename"])

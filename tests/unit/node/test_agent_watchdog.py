@@ -61,6 +61,20 @@ def test_closed_watchdog_cleans_up_with_all_messages(start, lock: Path) -> None:
     os.waitpid(watchdog._pid, 0)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_watchdog_survives_the_signals_that_end_a_login(start, lock: Path, number: signal.Signals) -> None:
+    ready, inherited = os.pipe()
+    os.set_inheritable(inherited, True)
+    watchdog = start()
+    os.close(inherited)
+    os.read(ready, 1)  # the watchdog closes what it inherited once it ignores signals
+    os.close(ready)
+    os.kill(watchdog._pid, number)
+    watchdog.close()
+    _, status = os.waitpid(watchdog._pid, 0)
+    assert (status, cleaned_up(lock)) == (0, b"")
+
+
 def test_watchdog_cleans_up_if_its_process_is_killed(start, lock: Path) -> None:
     ready, write = os.pipe()
     child = os.fork()

@@ -1,5 +1,6 @@
 """Costs besides the nodes, items without a known price, and the expected cost of the work."""
 
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 
@@ -193,3 +194,12 @@ def test_budget_in_another_currency_is_rejected():
 
 def test_plan_and_ledger_use_the_same_minimum_charge():
     assert SHORTEST_CHARGE_S == MINIMUM_S
+
+
+@pytest.mark.parametrize(("seconds", "charged_s"), [(0, 60), (1, 60), (59, 60), (60, 60), (61, 61), (5400, 5400)])
+def test_shorter_use_than_the_minimum_costs_the_minimum(seconds, charged_s):
+    item = CostItem("nodes", 1, "node", Decimal(36), date(2026, 11, 1), "a price list")
+    assert item.until_usd(seconds) == Decimal(charged_s) / 100
+    assert replace(item, whole_hours=True).until_usd(seconds) == Decimal(
+        0 if not seconds else 36 if seconds <= 3600 else 72
+    )

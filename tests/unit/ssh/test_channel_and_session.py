@@ -193,3 +193,19 @@ def test_time_limit_counts_from_the_last_renewal():
     clock.sleep(1)
     with pytest.raises(TimeLimitError, match="node 1: the command exceeded its time limit of 10 s"):
         next(pieces)
+
+
+def test_last_mebibyte_of_standard_error_is_kept() -> None:
+    channel, wire = opened()
+    running = session(channel, wire)
+    output = running.output()
+    for number in range(40):
+        channel.in_stderr_buffer.feed(bytes([65 + number % 26]) * 65536)
+        channel.in_buffer.feed(b"x")
+        assert next(output) == b"x"
+    while channel.recv_stderr_ready():
+        channel.in_buffer.feed(b"x")
+        next(output)
+    assert len(running.stderr) == 1 << 20
+    assert running.stderr.endswith(bytes([65 + 39 % 26]) * 65536)
+    running.close()

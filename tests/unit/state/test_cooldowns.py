@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.errors import CapacityError, QuotaError
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.state.cooldowns import Cooldowns
+from cloudgpu.state.cooldowns import COOLDOWNS, Cooldowns
 from tests.unit.app.plan_on import plan_on
 
 PLACE = ("p3dn.24xlarge", "us-east-1c", "on-demand")
@@ -38,6 +38,16 @@ def test_capacity_failure_is_remembered_for_ten_minutes(workspace, make, cooldow
     assert cooldowns.recent(workspace.cloud) == {PLACE: 599}
     workspace.clock.sleep(1)
     assert cooldowns.recent(workspace.cloud) == {}
+
+
+def test_repeated_capacity_failure_replaces_its_entry(workspace, make, cooldowns):
+    cooldowns.note(workspace.cloud, make.candidate("us-east-1c"))
+    workspace.clock.sleep(60)
+    for _ in range(3):
+        cooldowns.note(workspace.cloud, make.candidate("us-east-1c"))
+    assert len(COOLDOWNS.read(workspace.home.cooldowns).refused) == 1
+    workspace.clock.sleep(541)
+    assert cooldowns.recent(workspace.cloud) == {PLACE: 541}
 
 
 def test_quota_failure_is_not_recorded_as_capacity_failure(workspace, make, cooldowns):

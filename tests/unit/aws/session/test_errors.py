@@ -96,6 +96,12 @@ def test_unknown_server_error_is_retryable() -> None:
     assert err.request_id == "req-1"
 
 
+def test_unimplemented_operation_is_not_reported_as_throttling() -> None:
+    """Repeating the call cannot help."""
+    err = error_from_botocore(client_error("NotImplemented", status=501), "asking")
+    assert not isinstance(err, ThrottledError)
+
+
 def test_convert_errors_keeps_original_as_cause() -> None:
     original = client_error("AccessDenied")
     with pytest.raises(AuthError) as caught, convert_errors("asking"):
