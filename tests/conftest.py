@@ -15,6 +15,7 @@ from hypothesis import settings
 from cloudgpu.aws.service_model.report import REPORT_VARIABLE
 from cloudgpu.paths import Home
 
+settings.register_profile("few", deadline=None, max_examples=5)  # for scripts/test-dates
 if not os.environ.get("CI"):  # hypothesis has its own profile for CI, also without deadlines
     settings.register_profile("local", deadline=None)  # a slow run on a busy machine is not a bug
     settings.load_profile("local")
