@@ -8,10 +8,11 @@ import pulumi_aws as aws
 
 from gpu_cluster.expiry_schedule import ExpirySchedule, ExpiryScheduleArgs
 from gpu_cluster.fleet import GangArgs, GangFleet
-from gpu_cluster.instance_profile import Grants, IdentityArgs, NodeIdentity
+from gpu_cluster.instance_profile import IdentityArgs, NodeIdentity
 from gpu_cluster.interfaces import interfaces
 from gpu_cluster.launch_template import Template, TemplateArgs
 from gpu_cluster.network import Network, NetworkArgs
+from gpu_cluster.node_policy import Grants
 from gpu_cluster.own_network import OwnNetworkArgs
 from gpu_cluster.public_addresses import PublicAddresses, PublicAddressesArgs
 from gpu_cluster.security_group import Access, AccessArgs

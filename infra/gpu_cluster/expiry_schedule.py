@@ -8,6 +8,8 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 
+from gpu_cluster.node_policy import partition_of
+
 _AFTER = timedelta(minutes=5)
 """Delay of TerminateInstances after the expiry. The nodes' own timers act first: they stop processes and sync disks."""
 _FLEET_AFTER = timedelta(minutes=10)
@@ -92,7 +94,7 @@ class ExpirySchedule(pulumi.ComponentResource):
             flexible_time_window={"mode": "OFF"},
             action_after_completion="DELETE",
             target={
-                "arn": f"arn:{_partition(self._args.region)}:scheduler:::aws-sdk:ec2:{call}",
+                "arn": f"arn:{partition_of(self._args.region)}:scheduler:::aws-sdk:ec2:{call}",
                 "role_arn": self._role.arn,
                 "input": parameters,
             },
@@ -128,12 +130,6 @@ def _allowed(args: ExpiryScheduleArgs, call: str, kind: str) -> dict[str, Any]:
     return {
         "Effect": "Allow",
         "Action": f"ec2:{call}",
-        "Resource": f"arn:{_partition(args.region)}:ec2:{args.region}:*:{kind}/*",
+        "Resource": f"arn:{partition_of(args.region)}:ec2:{args.region}:*:{kind}/*",
         "Condition": {"StringEquals": {"aws:ResourceTag/cloudgpu:token": args.token}},
     }
-
-
-def _partition(region: str) -> str:
-    if region.startswith("cn-"):
-        return "aws-cn"
-    return "aws-us-gov" if region.startswith("us-gov-") else "aws"

@@ -25,7 +25,7 @@ def test_node_role_without_data_can_only_terminate_its_cluster() -> None:
 
 
 def test_data_is_readable_only_below_its_prefix() -> None:
-    assert statements(readable="data/imagenet/, other") == [
+    assert statements(readable='["data/imagenet/", "other"]') == [
         OWN,
         {
             "Effect": "Allow",
@@ -33,20 +33,23 @@ def test_data_is_readable_only_below_its_prefix() -> None:
             "Resource": "arn:aws:s3:::data",
             "Condition": {"StringLike": {"s3:prefix": "imagenet/*"}},
         },
-        {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": "arn:aws:s3:::data/imagenet/*"},
         {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": "arn:aws:s3:::other"},
-        {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": "arn:aws:s3:::other/*"},
+        {
+            "Effect": "Allow",
+            "Action": ["s3:GetObject"],
+            "Resource": ["arn:aws:s3:::data/imagenet", "arn:aws:s3:::data/imagenet/*", "arn:aws:s3:::other/*"],
+        },
     ]
 
 
 def test_outputs_are_writable_only_below_their_prefix() -> None:
-    objects = statements(writable="runs/demo/")[-1]
+    objects = statements(writable='["runs/demo"]')[-1]
     assert objects["Resource"] == "arn:aws:s3:::runs/demo/*"
     assert objects["Action"] == ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
 
 
 def test_policy_contains_no_wildcard_actions_or_resources() -> None:
-    everything = statements(readable="data/x", writable="runs")
+    everything = statements(readable='["data/x"]', writable='["runs"]')
     actions = [action for one in everything for action in one["Action"]]
     assert not [action for action in actions if "*" in action]
     assert not [one for one in everything if one["Resource"] == "*"]
@@ -55,5 +58,5 @@ def test_policy_contains_no_wildcard_actions_or_resources() -> None:
 
 
 def test_user_provided_role_is_not_modified() -> None:
-    recorder = run_program(roleName="own-role", readable="data")
+    recorder = run_program(roleName="own-role", readable='["data"]')
     assert [one.name for one in recorder.resources if one.typ.endswith(":RolePolicy")] == ["demo-belt"]
