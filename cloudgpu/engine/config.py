@@ -11,7 +11,18 @@ from cloudgpu.plan.plan import Candidate
 from cloudgpu.text import printable
 
 NAMEABLE: Final = frozenset(
-    {"reach", "vpcId", "createVpc", "subnetId", "securityGroupId", "roleName", "keyName", "kmsKeyId", "expirySchedule"}
+    {
+        "createVpc",
+        "expirySchedule",
+        "keyName",
+        "kmsKeyId",
+        "permissionsBoundary",
+        "reach",
+        "roleName",
+        "securityGroupId",
+        "subnetId",
+        "vpcId",
+    }
 )
 """Program settings that users may set: existing resources to use instead of new ones, and optional features."""
 

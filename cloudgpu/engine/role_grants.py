@@ -76,7 +76,7 @@ def _upload_location(to: str, run_id: str) -> ListItem:
 def _contains(granted: ListItem, required: ListItem) -> bool:
     """Return True if a location is the other one or a directory above it."""
     above = granted if isinstance(granted, str) else ""
-    start = required if isinstance(required, str) else required[0]
+    start = required if isinstance(required, str) else "".join(required[:1])
     return granted == required or bool(above and start.startswith(above.rstrip("/") + "/"))
 
 

@@ -89,6 +89,7 @@ class GpuCluster(pulumi.ComponentResource):
             region=args.region,
             token=args.token,
             grants=Grants(args.readable, args.writable, sessions=args.reach == "ssm"),
+            permissions_boundary=args.named.permissions_boundary,
             tags=self._tags,
         )
         return NodeIdentity(name, component_args, self._child)
@@ -148,7 +149,12 @@ class GpuCluster(pulumi.ComponentResource):
         if not args.expiry_schedule:
             return None
         component_args = ExpiryScheduleArgs(
-            f"cloudgpu-{args.cluster}", args.region, args.token, args.expires_at, self._tags
+            group=f"cloudgpu-{args.cluster}",
+            region=args.region,
+            token=args.token,
+            expires_at=args.expires_at,
+            permissions_boundary=args.named.permissions_boundary,
+            tags=self._tags,
         )
         return ExpirySchedule(name, component_args, self._child)
 

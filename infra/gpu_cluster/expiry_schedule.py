@@ -28,12 +28,14 @@ class ExpiryScheduleArgs:
         group: Name of the schedule group, unique in the region.
         token: Value of the nodes' `cloudgpu:token` tag. Only instances with this tag can be terminated.
         expires_at: Time (UTC) at which the nodes power themselves off.
+        permissions_boundary: ARN of the policy that limits the schedules' role; empty for no limit.
     """
 
     group: str
     region: str
     token: str
     expires_at: datetime
+    permissions_boundary: str
     tags: dict[str, str]
 
 
@@ -58,6 +60,7 @@ class ExpirySchedule(pulumi.ComponentResource):
             name=role_name(args.group, args.region),
             description="cloudgpu: EventBridge Scheduler ends the nodes after their expiry",
             assume_role_policy=self._group.arn.apply(_trust),
+            permissions_boundary=args.permissions_boundary or None,
             tags=args.tags,
             opts=alone,
         )

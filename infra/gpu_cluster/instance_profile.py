@@ -29,6 +29,7 @@ class IdentityArgs:
     region: str
     token: str
     grants: Grants
+    permissions_boundary: str
     tags: dict[str, str]
 
 
@@ -47,6 +48,7 @@ class NodeIdentity(pulumi.ComponentResource):
                 name=args.physical_name,
                 description="cloudgpu node",
                 assume_role_policy=_TRUST,
+                permissions_boundary=args.permissions_boundary or None,
                 tags=args.tags,
                 opts=alone,
             )

@@ -23,17 +23,23 @@ _NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 _ZONE = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z]+-\d+[a-z])")
 _REGION_GROUP = 1
 _RESERVATION = re.compile(r"cr-[0-9a-f]{8,17}")
+_POLICY_ARN = re.compile(r"arn:aws(?:-cn|-us-gov)?:iam::(?:[0-9]{12}|aws):policy/[\w+=,.@/-]{1,512}", re.ASCII)
 _GROUP = re.compile(r"sg-[0-9a-z-]{1,64}")
 
 
 @dataclass(frozen=True)
 class Named:
-    """Existing resources to use. For each empty field, the program creates the resource or uses the default one."""
+    """Existing resources to use. For each empty field, the program creates the resource or uses the default one.
+
+    Attributes:
+        permissions_boundary: ARN of the policy that limits the roles that the program creates; empty for no limit.
+    """
 
     vpc_id: str = ""
     subnet_id: str = ""
     security_group_id: str = ""
     role_name: str = ""
+    permissions_boundary: str = ""
     key_name: str = ""
     kms_key_id: str = ""
 
@@ -136,9 +142,17 @@ def _named(config: pulumi.Config) -> Named:
         subnet_id=config.get("subnetId") or "",
         security_group_id=config.get("securityGroupId") or "",
         role_name=config.get("roleName") or "",
+        permissions_boundary=_boundary(config),
         key_name=config.get("keyName") or "",
         kms_key_id=config.get("kmsKeyId") or "",
     )
+
+
+def _boundary(config: pulumi.Config) -> str:
+    value = config.get("permissionsBoundary") or ""
+    if value and not _POLICY_ARN.fullmatch(value):
+        raise _wrong("permissionsBoundary", value, "the ARN of an IAM policy")
+    return value
 
 
 def _wrong(key: str, value: str, expected: str) -> pulumi.RunError:

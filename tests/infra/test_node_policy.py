@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program_mock import run_program
 
+from cloudgpu.aws.iam.grants import policy
+from cloudgpu.aws.iam.role_permissions import BOUNDARY_GRANTS
 from cloudgpu.engine.role_grants import role_grants
 from cloudgpu.recipe.rules.data import role_size_problems
 from cloudgpu.recipe.schema import Recipe
@@ -237,3 +239,37 @@ def test_recipe_that_is_accepted_has_a_policy_that_iam_accepts(urls, writable, t
     )
     if not list(role_size_problems(wanted)):
         policy_of(wanted)
+
+
+def test_boundary_allows_every_permission_of_the_programs_roles() -> None:
+    """An administrator creates the boundary once; a program that grants more would fail on the nodes."""
+    arn = "arn:aws:iam::123456789012:policy/cloudgpu-boundary"
+    recorder = run_program(
+        permissionsBoundary=arn,
+        readable='["sets/imagenet"]',
+        writable='["runs/a"]',
+        reach="ssm",
+        sshCidr=None,
+        publicAddress="private-nat",
+    )
+    assert [role["permissionsBoundary"] for role in recorder.of("Role")] == [arn, arn]
+    boundary = policy(BOUNDARY_GRANTS)
+    tags = {"aws:ResourceTag/cloudgpu:token": "tok-1"}
+    for role_policy in recorder.of("RolePolicy"):
+        for statement in json.loads(role_policy["policy"])["Statement"]:
+            actions, resources = statement["Action"], statement["Resource"]
+            for action in [actions] if isinstance(actions, str) else actions:
+                for resource in [resources] if isinstance(resources, str) else resources:
+                    for key in ("imagenet/x", "a/x"):
+                        request = (action, resource.replace("*", "x"), {**tags, "s3:prefix": key})
+                        assert allowed([role_policy["policy"]], *request) <= allowed([boundary], *request), request
+
+
+@pytest.mark.parametrize("arn", ["cloudgpu-boundary", "arn:aws:iam::1:policy/x", "arn:aws:iam::123456789012:role/x"])
+def test_boundary_that_is_no_policy_is_refused(arn: str) -> None:
+    with pytest.raises(pulumi.RunError, match="cloudgpu:permissionsBoundary"):
+        run_program(permissionsBoundary=arn)
+
+
+def test_roles_have_no_boundary_by_default() -> None:
+    assert [role for role in run_program().of("Role") if "permissionsBoundary" in role] == []

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from cloudgpu.app.diagnostics.check import Diagnosis, DiagnosticReport, State, most_severe
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult
+from cloudgpu.aws.iam.role_permissions import ROLE_GRANTS, ROLES_WITH_BOUNDARY
 from cloudgpu.aws.iam.service_roles import SPOT, ServiceRole
 from cloudgpu.aws.pricing.quotas import QuotaLimit
 from cloudgpu.aws.session.credentials import EXPIRED_CODES
@@ -14,6 +15,7 @@ from cloudgpu.errors import AuthError, CloudGpuError
 from cloudgpu.text import command, plural
 
 _POLICY = "attach the policy from `cloudgpu doctor --policy` to this identity"
+_ROLE_POLICY = "attach the policy from `cloudgpu doctor --policy --part roles` to this identity"
 _NODE_VCPUS = 96
 """vCPUs of one node with eight GPUs, such as p3dn.24xlarge, p4d.24xlarge and g4dn.metal."""
 _SHOWN = 4
@@ -103,10 +105,16 @@ def _permission(grant: Grant, verdicts: Sequence[PermissionResult]) -> Diagnosis
     decisive = [verdict for verdict in relevant if verdict.state == state]
     named = _named([verdict.action for verdict in decisive])
     if state == "failed":
-        return Diagnosis(grant.purpose, "failed", f"denied: {named} ({decisive[0].why})", _POLICY)
+        return Diagnosis(grant.purpose, "failed", f"denied: {named} ({decisive[0].why})", _fix(grant))
     allowed = sum(verdict.state == "ok" for verdict in relevant)
     detail = f"{allowed} of {plural(len(relevant), 'action')} allowed, unknown: {named} ({decisive[0].why})"
     return Diagnosis(grant.purpose, "unknown", detail)
+
+
+def _fix(grant: Grant) -> str:
+    if grant.name == ROLES_WITH_BOUNDARY:
+        return f"set permissions_boundary in the settings, and {_ROLE_POLICY}"
+    return _ROLE_POLICY if any(grant.name == other.name for other in ROLE_GRANTS) else _POLICY
 
 
 def _named(actions: Sequence[str]) -> str:

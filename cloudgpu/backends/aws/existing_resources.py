@@ -13,6 +13,7 @@ def cluster_program_config(settings: Settings) -> dict[str, str]:
         "subnetId": settings.subnet_id,
         "securityGroupId": settings.security_group_id,
         "roleName": settings.role_name,
+        "permissionsBoundary": settings.permissions_boundary,
         "keyName": settings.key_name,
         "kmsKeyId": settings.kms_key_id,
         "expirySchedule": "" if settings.expiry_schedule else "false",
