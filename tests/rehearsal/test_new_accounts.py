@@ -161,4 +161,5 @@ def test_boundary_of_the_settings_limits_the_roles_of_a_cluster(workspace):
     iam.delete_policy(PolicyArn=arn)
     with pytest.raises(iam.exceptions.NoSuchEntityException, match="does not exist or is not attachable"):
         iam.create_role(RoleName="x", AssumeRolePolicyDocument="{}", PermissionsBoundary=arn)
+    _client(workspace, "s3").delete_bucket(Bucket="our-runs")
     assert workspace.left() == {}
