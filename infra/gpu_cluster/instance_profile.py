@@ -6,17 +6,8 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_aws as aws
 
-from gpu_cluster.node_policy import Grants, node_policy
+from gpu_cluster.node_policy import Grants, node_policy, partition_of
 
-_TRUST = json.dumps(
-    {
-        "Version": "2012-10-17",
-        "Statement": [
-            {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"},
-        ],
-    },
-    sort_keys=True,
-)
 _POLICY = "own-cluster"
 
 
@@ -47,7 +38,7 @@ class NodeIdentity(pulumi.ComponentResource):
                 name,
                 name=args.physical_name,
                 description="cloudgpu node",
-                assume_role_policy=_TRUST,
+                assume_role_policy=_trust(args.region),
                 permissions_boundary=args.permissions_boundary or None,
                 tags=args.tags,
                 opts=alone,
@@ -59,3 +50,11 @@ class NodeIdentity(pulumi.ComponentResource):
         profile = aws.iam.InstanceProfile(name, name=args.physical_name, role=role, tags=args.tags, opts=alone)
         self.profile_name = profile.name
         self.register_outputs({"profileName": self.profile_name})
+
+
+def _trust(region: str) -> str:
+    """Return the trust policy that lets only EC2 use the role."""
+    # Of the services that cloudgpu uses, only EC2 has a service principal of its own in China.
+    service = "ec2.amazonaws.com.cn" if partition_of(region) == "aws-cn" else "ec2.amazonaws.com"
+    statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]}, sort_keys=True)

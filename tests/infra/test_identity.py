@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from program_mock import run_program
 
 
@@ -60,3 +61,11 @@ def test_policy_contains_no_wildcard_actions_or_resources() -> None:
 def test_user_provided_role_is_not_modified() -> None:
     recorder = run_program(roleName="own-role", readable='["data"]')
     assert [one.name for one in recorder.resources if one.typ.endswith(":RolePolicy")] == ["demo-belt"]
+
+
+@pytest.mark.parametrize(
+    ("zone", "service"), [("us-east-1c", "ec2.amazonaws.com"), ("cn-north-1a", "ec2.amazonaws.com.cn")]
+)
+def test_only_ec2_may_use_the_role(zone: str, service: str) -> None:
+    trust = json.loads(run_program(zone=zone).named("Role", "demo")["assumeRolePolicy"])
+    assert trust["Statement"] == [{"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}]
