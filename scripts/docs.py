@@ -11,6 +11,7 @@ import docs_live
 
 from cloudgpu.aws.iam.grants import Grant, policy
 from cloudgpu.aws.iam.permissions import GRANTS
+from cloudgpu.aws.iam.role_permissions import BOUNDARY_GRANTS, ROLE_GRANTS
 from cloudgpu.aws.iam.service_roles import SPOT_GRANTS
 from cloudgpu.aws.iam.session_permissions import SESSION_GRANTS
 from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS
@@ -29,6 +30,8 @@ DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "docs/reference/checks.md": docs_checks.markdown,
     "docs/reference/cli.md": docs_cli.markdown,
     "docs/reference/iam-policy.json": lambda: iam_policy(GRANTS),
+    "docs/reference/iam-boundary.json": lambda: iam_policy(BOUNDARY_GRANTS),
+    "docs/reference/iam-policy-roles.json": lambda: iam_policy(ROLE_GRANTS),
     "docs/reference/iam-policy-sessions.json": lambda: iam_policy(SESSION_GRANTS),
     "docs/reference/iam-policy-spot.json": lambda: iam_policy(SPOT_GRANTS),
     "docs/reference/iam-policy-storage.json": lambda: iam_policy(STORAGE_GRANTS),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from cloudgpu.engine.role_grants import RoleGrants
 from cloudgpu.node.bootstrap.storage_mounts import Mount
 from cloudgpu.text import command
 
@@ -20,14 +21,13 @@ class MountableStorage:
     groups: tuple[str, ...] = ()
 
     @property
-    def config(self) -> dict[str, str]:
-        """Infrastructure program settings: security groups, and the buckets that the nodes may read or write."""
+    def grants(self) -> RoleGrants:
+        """The buckets that the nodes may read or write."""
         buckets = [mount for mount in self.mounts if mount.kind == "s3"]
-        return {
-            "storageSecurityGroupIds": ",".join(self.groups),
-            "readable": ",".join(mount.source for mount in buckets),
-            "writable": ",".join(mount.source for mount in buckets if not mount.read_only),
-        }
+        return RoleGrants(
+            tuple(mount.source for mount in buckets),
+            tuple(mount.source for mount in buckets if not mount.read_only),
+        )
 
 
 NO_STORAGE = MountableStorage()

@@ -1,16 +1,60 @@
 """Build the settings of the Pulumi program in `infra/` that creates clusters."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from cloudgpu.errors import UsageError
+from cloudgpu.errors import StateError, UsageError
+from cloudgpu.files import parse_json
 from cloudgpu.plan.plan import Candidate
+from cloudgpu.text import printable
 
 NAMEABLE: Final = frozenset(
-    {"reach", "vpcId", "createVpc", "subnetId", "securityGroupId", "roleName", "keyName", "kmsKeyId", "expirySchedule"}
+    {
+        "createVpc",
+        "expirySchedule",
+        "keyName",
+        "kmsKeyId",
+        "permissionsBoundary",
+        "reach",
+        "roleName",
+        "securityGroupId",
+        "subnetId",
+        "vpcId",
+    }
 )
 """Program settings that users may set: existing resources to use instead of new ones, and optional features."""
+
+
+_SHOWN = 100
+
+ListItem = str | tuple[str, ...]
+"""An item of a setting that is a list."""
+
+
+def list_setting(items: Sequence[ListItem]) -> str:
+    """Return a list as the text of a program setting, empty if the list is empty.
+
+    Lists are JSON, because every separator may be part of an item: an S3 key may contain a comma.
+    """
+    return json.dumps(items) if items else ""
+
+
+def read_list_setting(text: str) -> tuple[ListItem, ...]:
+    """Read a list from a recorded program setting. Version 0.1.0 separated the items by commas.
+
+    Raises:
+        StateError: The text is not a list.
+    """
+    if not text.startswith("["):
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    try:
+        items = parse_json(text)
+    except ValueError as err:
+        message = f"a recorded setting of the infrastructure program is not a list: {printable(text[:_SHOWN])}"
+        raise StateError(message, hint="delete the cluster with `cloudgpu down`, and create it again") from err
+    return tuple(tuple(map(str, item)) if isinstance(item, list) else str(item) for item in items)
 
 
 def stack_config(  # one argument per program setting; grouping them would only rename them

@@ -30,7 +30,7 @@ class DatasetSeen:
 
 SPOT_ROLE = "AWSServiceRoleForEC2Spot"
 """Service-linked role without which an account cannot launch spot instances."""
-NamedKind = Literal["key pair", "role", "VPC", "subnet", "security group"]
+NamedKind = Literal["key pair", "role", "permissions boundary", "VPC", "subnet", "security group"]
 """Kinds of resources in the account that settings or recipes name."""
 
 

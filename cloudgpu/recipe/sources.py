@@ -7,8 +7,11 @@ from typing import Final, Literal
 SourceKind = Literal["s3", "oss", "efs", "lustre", "nfs", "https", "local"]
 
 _SCHEME: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://(.*)$")
-_BUCKET: Final = re.compile(r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
+_BUCKET: Final = re.compile(r"(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _FILE_SYSTEM: Final = re.compile(r"^fs-[0-9a-f]{8,17}$")
+_WILDCARDS: Final = re.compile(r"[*?]")
+_MAX_KEY_BYTES: Final = 1024
+"""S3's limit on the length of a key in UTF-8."""
 _HOST: Final = re.compile(r"^[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?$")
 _SNAPSHOT: Final = re.compile(r"^(?:ebs://)?snap-[0-9a-f]{8,17}$")
 _FORMS: Final = (
@@ -84,7 +87,7 @@ def _kind(scheme: str, text: str) -> SourceKind:
 def _reject_malformed(source: Source) -> None:
     problem = ""
     if source.kind in ("s3", "oss"):
-        problem = "" if _BUCKET.match(source.place) else f"{source.place!r} is not a valid bucket name"
+        problem = "" if _BUCKET.fullmatch(source.place) else f"{source.place!r} is not a valid bucket name"
     elif source.kind == "efs":
         problem = (
             "" if _FILE_SYSTEM.match(source.place) else "expected efs://fs-0123456789abcdef0, optionally with a path"
@@ -99,6 +102,20 @@ def _reject_malformed(source: Source) -> None:
         problem = "expected a file, or a directory with a trailing slash and a manifest"
     if ".." in source.path.split("/") or any(ord(char) < ord(" ") for char in source.text):
         problem = "expected a path without `..` or control characters"
-    if problem:
+    if problem := problem or _key_problem(source):
         message = f"{source.text}: {problem}"
         raise ValueError(message)
+
+
+def _key_problem(source: Source) -> str:
+    """Return why a role cannot be allowed to access exactly this S3 key and what is below it, or an empty text.
+
+    The cluster program checks the same before it writes the policy of the nodes' role.
+    """
+    key = source.path if source.kind == "s3" else ""
+    if wildcard := _WILDCARDS.search(key):
+        return f"{wildcard[0]!r} is not allowed, because S3 URLs are not patterns; name the directory above the objects"
+    if not key.isprintable():
+        return "expected only characters that can be printed"
+    size = len(key.encode())
+    return f"an S3 key has at most {_MAX_KEY_BYTES} bytes, not {size}" if size > _MAX_KEY_BYTES else ""

@@ -175,6 +175,14 @@ class Settings:
             "", doc="Name of an existing IAM role for the nodes.", form=r"[\w+=,.@-]{1,64}", like="gpu-node"
         )
     )
+    permissions_boundary: str = field(
+        metadata=_about(
+            "",
+            doc="ARN of the IAM policy that limits the roles that cloudgpu creates (permissions boundary).",
+            form=r"arn:aws:iam::([0-9]{12}|aws):policy/[\w+=,.@/-]{1,512}",
+            like="arn:aws:iam::123456789012:policy/cloudgpu-boundary",
+        )
+    )
     key_name: str = field(
         metadata=_about(
             "", doc="Name of an existing EC2 key pair; `ssh_key` must be its private key.", like="ann-laptop"

@@ -8,10 +8,11 @@ import pulumi_aws as aws
 
 from gpu_cluster.expiry_schedule import ExpirySchedule, ExpiryScheduleArgs
 from gpu_cluster.fleet import GangArgs, GangFleet
-from gpu_cluster.instance_profile import Grants, IdentityArgs, NodeIdentity
+from gpu_cluster.instance_profile import IdentityArgs, NodeIdentity
 from gpu_cluster.interfaces import interfaces
 from gpu_cluster.launch_template import Template, TemplateArgs
 from gpu_cluster.network import Network, NetworkArgs
+from gpu_cluster.node_policy import Grants
 from gpu_cluster.own_network import OwnNetworkArgs
 from gpu_cluster.public_addresses import PublicAddresses, PublicAddressesArgs
 from gpu_cluster.security_group import Access, AccessArgs
@@ -88,6 +89,7 @@ class GpuCluster(pulumi.ComponentResource):
             region=args.region,
             token=args.token,
             grants=Grants(args.readable, args.writable, sessions=args.reach == "ssm"),
+            permissions_boundary=args.named.permissions_boundary,
             tags=self._tags,
         )
         return NodeIdentity(name, component_args, self._child)
@@ -147,7 +149,12 @@ class GpuCluster(pulumi.ComponentResource):
         if not args.expiry_schedule:
             return None
         component_args = ExpiryScheduleArgs(
-            f"cloudgpu-{args.cluster}", args.region, args.token, args.expires_at, self._tags
+            group=f"cloudgpu-{args.cluster}",
+            region=args.region,
+            token=args.token,
+            expires_at=args.expires_at,
+            permissions_boundary=args.named.permissions_boundary,
+            tags=self._tags,
         )
         return ExpirySchedule(name, component_args, self._child)
 

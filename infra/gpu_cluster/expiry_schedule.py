@@ -8,6 +8,8 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 
+from gpu_cluster.node_policy import partition_of
+
 _AFTER = timedelta(minutes=5)
 """Delay of TerminateInstances after the expiry. The nodes' own timers act first: they stop processes and sync disks."""
 _FLEET_AFTER = timedelta(minutes=10)
@@ -26,12 +28,14 @@ class ExpiryScheduleArgs:
         group: Name of the schedule group, unique in the region.
         token: Value of the nodes' `cloudgpu:token` tag. Only instances with this tag can be terminated.
         expires_at: Time (UTC) at which the nodes power themselves off.
+        permissions_boundary: ARN of the policy that limits the schedules' role; empty for no limit.
     """
 
     group: str
     region: str
     token: str
     expires_at: datetime
+    permissions_boundary: str
     tags: dict[str, str]
 
 
@@ -56,6 +60,7 @@ class ExpirySchedule(pulumi.ComponentResource):
             name=role_name(args.group, args.region),
             description="cloudgpu: EventBridge Scheduler ends the nodes after their expiry",
             assume_role_policy=self._group.arn.apply(_trust),
+            permissions_boundary=args.permissions_boundary or None,
             tags=args.tags,
             opts=alone,
         )
@@ -92,7 +97,7 @@ class ExpirySchedule(pulumi.ComponentResource):
             flexible_time_window={"mode": "OFF"},
             action_after_completion="DELETE",
             target={
-                "arn": f"arn:{_partition(self._args.region)}:scheduler:::aws-sdk:ec2:{call}",
+                "arn": f"arn:{partition_of(self._args.region)}:scheduler:::aws-sdk:ec2:{call}",
                 "role_arn": self._role.arn,
                 "input": parameters,
             },
@@ -128,12 +133,6 @@ def _allowed(args: ExpiryScheduleArgs, call: str, kind: str) -> dict[str, Any]:
     return {
         "Effect": "Allow",
         "Action": f"ec2:{call}",
-        "Resource": f"arn:{_partition(args.region)}:ec2:{args.region}:*:{kind}/*",
+        "Resource": f"arn:{partition_of(args.region)}:ec2:{args.region}:*:{kind}/*",
         "Condition": {"StringEquals": {"aws:ResourceTag/cloudgpu:token": args.token}},
     }
-
-
-def _partition(region: str) -> str:
-    if region.startswith("cn-"):
-        return "aws-cn"
-    return "aws-us-gov" if region.startswith("us-gov-") else "aws"

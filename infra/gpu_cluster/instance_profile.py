@@ -1,47 +1,14 @@
-"""The IAM role of the nodes. It allows them to terminate the cluster's nodes and to access the recipe's data."""
+"""The instance profile of the nodes, and their IAM role."""
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 import pulumi
 import pulumi_aws as aws
 
-_TRUST = json.dumps(
-    {
-        "Version": "2012-10-17",
-        "Statement": [
-            {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"},
-        ],
-    },
-    sort_keys=True,
-)
+from gpu_cluster.node_policy import Grants, node_policy, partition_of
+
 _POLICY = "own-cluster"
-_READ = ("s3:GetObject",)
-_WRITE = ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject")
-_SESSIONS = (
-    "ssm:UpdateInstanceInformation",
-    "ssmmessages:CreateControlChannel",
-    "ssmmessages:CreateDataChannel",
-    "ssmmessages:OpenControlChannel",
-    "ssmmessages:OpenDataChannel",
-)
-"""Minimum actions for Session Manager according to AWS. IAM cannot restrict these actions to resources."""
-
-
-@dataclass(frozen=True)
-class Grants:
-    """Permissions that the nodes need.
-
-    Attributes:
-        readable: S3 locations (`bucket/prefix`) that the nodes may read.
-        writable: S3 locations that the nodes may also write.
-        sessions: Whether a node's SSM agent may connect to Session Manager, which then forwards SSH to the node.
-    """
-
-    readable: tuple[str, ...] = ()
-    writable: tuple[str, ...] = ()
-    sessions: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,6 +20,7 @@ class IdentityArgs:
     region: str
     token: str
     grants: Grants
+    permissions_boundary: str
     tags: dict[str, str]
 
 
@@ -70,59 +38,23 @@ class NodeIdentity(pulumi.ComponentResource):
                 name,
                 name=args.physical_name,
                 description="cloudgpu node",
-                assume_role_policy=_TRUST,
+                assume_role_policy=_trust(args.region),
+                permissions_boundary=args.permissions_boundary or None,
                 tags=args.tags,
                 opts=alone,
             )
             role = new_role.name
+            policy = node_policy(args.region, args.token, args.grants)
             opts = pulumi.ResourceOptions(parent=self, deleted_with=new_role)
-            aws.iam.RolePolicy(name, name=_POLICY, role=new_role.name, policy=node_policy(args), opts=opts)
+            aws.iam.RolePolicy(name, name=_POLICY, role=new_role.name, policy=policy, opts=opts)
         profile = aws.iam.InstanceProfile(name, name=args.physical_name, role=role, tags=args.tags, opts=alone)
         self.profile_name = profile.name
         self.register_outputs({"profileName": self.profile_name})
 
 
-def node_policy(args: IdentityArgs) -> str:
-    """Return the role's policy. Only actions that IAM cannot restrict to resources are allowed on all resources."""
-    partition = _partition(args.region)
-    statements = [_own_nodes(args, partition)]
-    for location in args.grants.readable:
-        statements += _s3(location, _READ, partition)
-    for location in args.grants.writable:
-        statements += _s3(location, _WRITE, partition)
-    if args.grants.sessions:
-        statements.append({"Effect": "Allow", "Action": list(_SESSIONS), "Resource": "*"})
-    return json.dumps({"Version": "2012-10-17", "Statement": statements}, sort_keys=True)
-
-
-def _own_nodes(args: IdentityArgs, partition: str) -> dict[str, Any]:
-    """Return the statement that allows terminating the cluster's nodes, selected by token because names are reused."""
-    return {
-        "Effect": "Allow",
-        "Action": ["ec2:TerminateInstances"],
-        "Resource": f"arn:{partition}:ec2:{args.region}:*:instance/*",
-        "Condition": {"StringEquals": {"aws:ResourceTag/cloudgpu:token": args.token}},
-    }
-
-
-def _s3(location: str, actions: tuple[str, ...], partition: str) -> list[dict[str, Any]]:
-    bucket, _, prefix = location.partition("/")
-    listing: dict[str, Any] = {
-        "Effect": "Allow",
-        "Action": ["s3:ListBucket"],
-        "Resource": f"arn:{partition}:s3:::{bucket}",
-    }
-    if prefix:
-        listing["Condition"] = {"StringLike": {"s3:prefix": f"{prefix}*"}}
-    objects = {
-        "Effect": "Allow",
-        "Action": list(actions),
-        "Resource": f"arn:{partition}:s3:::{bucket}/{prefix}*",
-    }
-    return [listing, objects]
-
-
-def _partition(region: str) -> str:
-    if region.startswith("cn-"):
-        return "aws-cn"
-    return "aws-us-gov" if region.startswith("us-gov-") else "aws"
+def _trust(region: str) -> str:
+    """Return the trust policy that lets only EC2 use the role."""
+    # Of the services that cloudgpu uses, only EC2 has a service principal of its own in China.
+    service = "ec2.amazonaws.com.cn" if partition_of(region) == "aws-cn" else "ec2.amazonaws.com"
+    statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]}, sort_keys=True)

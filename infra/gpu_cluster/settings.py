@@ -1,14 +1,16 @@
 """Parse and validate the program's settings. An error message contains the key of the invalid setting."""
 
 import ipaddress
+import json
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 import pulumi
 
 from gpu_cluster.interfaces import interfaces, max_efa_interfaces
+from gpu_cluster.node_policy import Location
 
 Market = Literal["on-demand", "spot", "reservation", "capacity-block"]
 PublicAddress = Literal["auto", "elastic", "nat", "private", "private-nat"]
@@ -21,16 +23,23 @@ _NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 _ZONE = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z]+-\d+[a-z])")
 _REGION_GROUP = 1
 _RESERVATION = re.compile(r"cr-[0-9a-f]{8,17}")
+_POLICY_ARN = re.compile(r"arn:aws(?:-cn|-us-gov)?:iam::(?:[0-9]{12}|aws):policy/[\w+=,.@/-]{1,512}", re.ASCII)
+_GROUP = re.compile(r"sg-[0-9a-z-]{1,64}")
 
 
 @dataclass(frozen=True)
 class Named:
-    """Existing resources to use. For each empty field, the program creates the resource or uses the default one."""
+    """Existing resources to use. For each empty field, the program creates the resource or uses the default one.
+
+    Attributes:
+        permissions_boundary: ARN of the policy that limits the roles that the program creates; empty for no limit.
+    """
 
     vpc_id: str = ""
     subnet_id: str = ""
     security_group_id: str = ""
     role_name: str = ""
+    permissions_boundary: str = ""
     key_name: str = ""
     kms_key_id: str = ""
 
@@ -50,7 +59,7 @@ class ClusterArgs:
             `private-nat`: private addresses behind NAT.
         reach: `direct`: the caller connects to port 22. `ssm`: SSH uses Session Manager, and no port is open.
         reservation: ID of the capacity reservation to launch into; empty for markets that do not use one.
-        readable: S3 locations (`bucket/prefix`) that the nodes may read.
+        readable: S3 locations that the nodes may read.
         writable: S3 locations that the nodes may also write.
         create_vpc: Whether to create a VPC instead of using the region's default VPC.
         bootstrap: Shell script that every node runs at its first boot; must not contain secrets.
@@ -77,8 +86,8 @@ class ClusterArgs:
     public_address: PublicAddress = "auto"
     reach: Reach = "direct"
     reservation: str = ""
-    readable: tuple[str, ...] = ()
-    writable: tuple[str, ...] = ()
+    readable: tuple[Location, ...] = ()
+    writable: tuple[Location, ...] = ()
     bootstrap: str = ""
     expiry_schedule: bool = True
     storage_group_ids: tuple[str, ...] = ()
@@ -118,11 +127,11 @@ class ClusterArgs:
             public_address=_public_address(config, named),
             reach=_reach(config),
             reservation=_reservation(config),
-            readable=_listed(config, "readable"),
-            writable=_listed(config, "writable"),
+            readable=_locations(config, "readable"),
+            writable=_locations(config, "writable"),
             bootstrap=config.get("bootstrap") or "",
             expiry_schedule=_flag(config, "expirySchedule", default="true"),
-            storage_group_ids=_listed(config, "storageSecurityGroupIds"),
+            storage_group_ids=_group_ids(config),
             named=named,
         )
 
@@ -133,9 +142,17 @@ def _named(config: pulumi.Config) -> Named:
         subnet_id=config.get("subnetId") or "",
         security_group_id=config.get("securityGroupId") or "",
         role_name=config.get("roleName") or "",
+        permissions_boundary=_boundary(config),
         key_name=config.get("keyName") or "",
         kms_key_id=config.get("kmsKeyId") or "",
     )
+
+
+def _boundary(config: pulumi.Config) -> str:
+    value = config.get("permissionsBoundary") or ""
+    if value and not _POLICY_ARN.fullmatch(value):
+        raise _wrong("permissionsBoundary", value, "the ARN of an IAM policy")
+    return value
 
 
 def _wrong(key: str, value: str, expected: str) -> pulumi.RunError:
@@ -183,20 +200,49 @@ def _reservation(config: pulumi.Config) -> str:
     return value
 
 
-def _listed(config: pulumi.Config, key: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in (config.get(key) or "").split(",") if part.strip())
+def _items(config: pulumi.Config, key: str) -> tuple[list[Any], bool]:
+    """Return the items of a list, and whether the list is JSON rather than the comma-separated text of version 0.1.0.
+
+    Clusters of that version keep their settings, and an update of them must not change more than it has to.
+    """
+    text = (config.get(key) or "").strip()
+    if not text.startswith("["):
+        return [part.strip() for part in text.split(",") if part.strip()], False
+    try:
+        items = json.loads(text)
+    except ValueError as err:
+        raise _wrong(key, text, "a JSON list") from err
+    return list(items), True
+
+
+def _locations(config: pulumi.Config, key: str) -> tuple[Location, ...]:
+    """Read S3 locations: `bucket/prefix`, or a list of the parts between which any run's ID may be."""
+    items, is_json = _items(config, key)
+    try:
+        return tuple(Location.parse(item, whole_segments=is_json) for item in items)
+    except ValueError as err:
+        raise _wrong(key, config.get(key) or "", f"a JSON list of S3 locations (bucket/prefix): {err}") from err
+
+
+def _group_ids(config: pulumi.Config) -> tuple[str, ...]:
+    key = "storageSecurityGroupIds"
+    items, _ = _items(config, key)
+    if not all(isinstance(item, str) and _GROUP.fullmatch(item) for item in items):
+        raise _wrong(key, config.get(key) or "", "a JSON list of security group IDs (sg-...)")
+    return tuple(items)
 
 
 def _cidrs(config: pulumi.Config) -> tuple[str, ...]:
-    """Parse the comma-separated SSH networks and reject the whole internet. Return () if SSH uses Session Manager."""
+    """Parse the SSH networks and reject the whole internet. Return () if SSH uses Session Manager."""
     if _reach(config) == "ssm":
         return ()
     value = config.require("sshCidr")
+    items, _ = _items(config, "sshCidr")
     try:
-        networks = [ipaddress.ip_network(part.strip()) for part in value.split(",")]
+        networks = [ipaddress.ip_network(str(item)) for item in items]
     except ValueError as err:
-        raise _wrong("sshCidr", value, "an address range like 198.51.100.7/32") from err
-    if any(network.prefixlen == 0 for network in networks):
+        raise _wrong("sshCidr", value, "an address range like 198.51.100.7/32, or a JSON list of them") from err
+    if not networks or any(network.prefixlen == 0 for network in networks):
         raise _wrong("sshCidr", value, "a range smaller than the whole internet")
     return tuple(str(network) for network in networks)
 

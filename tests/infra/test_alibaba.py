@@ -173,6 +173,8 @@ def test_alibaba_gpu_instance_type_is_accepted(name: str) -> None:
         ("instanceType", "ecs.g7.large"),
         ("sshCidr", "0.0.0.0/0"),
         ("sshCidr", "everywhere"),
+        ("sshCidr", '["198.51.100.7/32", "0.0.0.0/0"]'),
+        ("sshCidr", "[]"),
         ("expiresAt", "2026-11-21T05:00:30Z"),
         ("expiresAt", "tomorrow"),
         ("nodes", "0"),

@@ -115,7 +115,7 @@ def test_nodes_can_reach_each_other_and_the_internet(pair: Recorder) -> None:
 
 
 def test_ssh_is_open_to_several_ipv4_and_ipv6_ranges() -> None:
-    rules = run_program(sshCidr="198.51.100.0/28, 2001:db8::7/128").one("SecurityGroup")["ingress"]
+    rules = run_program(sshCidr='["198.51.100.0/28", "2001:db8::7/128"]').one("SecurityGroup")["ingress"]
     assert [rule.get("cidrBlocks") or rule.get("ipv6CidrBlocks") for rule in rules if not rule.get("self")] == [
         ["198.51.100.0/28"],
         ["2001:db8::7/128"],
@@ -251,6 +251,10 @@ def test_different_image_setting_creates_a_different_launch_template() -> None:
         ({"sshCidr": "::/0"}, "cloudgpu:sshCidr"),
         ({"sshCidr": "198.51.100.7/32,0.0.0.0/0"}, "cloudgpu:sshCidr"),
         ({"sshCidr": "here"}, "cloudgpu:sshCidr is 'here'"),
+        ({"sshCidr": '["198.51.100.7/32", "0.0.0.0/0"]'}, "cloudgpu:sshCidr"),
+        ({"sshCidr": "[]"}, "cloudgpu:sshCidr"),
+        ({"sshCidr": '["198.51.100.7/32,0.0.0.0/0"]'}, "cloudgpu:sshCidr"),
+        ({"storageSecurityGroupIds": '["sg-1,sg-2"]'}, "cloudgpu:storageSecurityGroupIds"),
         ({"efaInterfaces": "4"}, "cloudgpu:efaInterfaces is '4', expected at most 1 for p3dn.24xlarge"),
         ({"instanceType": "p4d.24xlarge", "efaInterfaces": "4"}, "cloudgpu:publicAddress is 'auto', expected elastic"),
         ({"publicAddress": "somehow"}, "cloudgpu:publicAddress is 'somehow'"),
@@ -279,8 +283,9 @@ def test_missing_required_setting_is_reported(missing: str) -> None:
     assert missing in str(caught.value)
 
 
-def test_storage_security_groups_are_attached_to_every_interface() -> None:
-    recorder = run_program(storageSecurityGroupIds="sg-homes,sg-sets", instanceType="p4d.24xlarge", efaInterfaces="4",
+@pytest.mark.parametrize("listed", ['["sg-homes", "sg-sets"]', "sg-homes,sg-sets"], ids=["JSON", "of version 0.1.0"])
+def test_storage_security_groups_are_attached_to_every_interface(listed: str) -> None:
+    recorder = run_program(storageSecurityGroupIds=listed, instanceType="p4d.24xlarge", efaInterfaces="4",
                            publicAddress="elastic")  # fmt: skip
     for interface in recorder.one("LaunchTemplate")["networkInterfaces"]:
         assert interface["securityGroups"] == ["securitygroup-id", "sg-homes", "sg-sets"]

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from program_mock import run_program
 
 
@@ -25,7 +26,7 @@ def test_node_role_without_data_can_only_terminate_its_cluster() -> None:
 
 
 def test_data_is_readable_only_below_its_prefix() -> None:
-    assert statements(readable="data/imagenet/, other") == [
+    assert statements(readable='["data/imagenet/", "other"]') == [
         OWN,
         {
             "Effect": "Allow",
@@ -33,20 +34,23 @@ def test_data_is_readable_only_below_its_prefix() -> None:
             "Resource": "arn:aws:s3:::data",
             "Condition": {"StringLike": {"s3:prefix": "imagenet/*"}},
         },
-        {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": "arn:aws:s3:::data/imagenet/*"},
         {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": "arn:aws:s3:::other"},
-        {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": "arn:aws:s3:::other/*"},
+        {
+            "Effect": "Allow",
+            "Action": ["s3:GetObject"],
+            "Resource": ["arn:aws:s3:::data/imagenet", "arn:aws:s3:::data/imagenet/*", "arn:aws:s3:::other/*"],
+        },
     ]
 
 
 def test_outputs_are_writable_only_below_their_prefix() -> None:
-    objects = statements(writable="runs/demo/")[-1]
+    objects = statements(writable='["runs/demo"]')[-1]
     assert objects["Resource"] == "arn:aws:s3:::runs/demo/*"
     assert objects["Action"] == ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
 
 
 def test_policy_contains_no_wildcard_actions_or_resources() -> None:
-    everything = statements(readable="data/x", writable="runs")
+    everything = statements(readable='["data/x"]', writable='["runs"]')
     actions = [action for one in everything for action in one["Action"]]
     assert not [action for action in actions if "*" in action]
     assert not [one for one in everything if one["Resource"] == "*"]
@@ -55,5 +59,13 @@ def test_policy_contains_no_wildcard_actions_or_resources() -> None:
 
 
 def test_user_provided_role_is_not_modified() -> None:
-    recorder = run_program(roleName="own-role", readable="data")
+    recorder = run_program(roleName="own-role", readable='["data"]')
     assert [one.name for one in recorder.resources if one.typ.endswith(":RolePolicy")] == ["demo-belt"]
+
+
+@pytest.mark.parametrize(
+    ("zone", "service"), [("us-east-1c", "ec2.amazonaws.com"), ("cn-north-1a", "ec2.amazonaws.com.cn")]
+)
+def test_only_ec2_may_use_the_role(zone: str, service: str) -> None:
+    trust = json.loads(run_program(zone=zone).named("Role", "demo")["assumeRolePolicy"])
+    assert trust["Statement"] == [{"Effect": "Allow", "Principal": {"Service": service}, "Action": "sts:AssumeRole"}]

@@ -76,8 +76,9 @@ def test_efs_is_encrypted_with_one_mount_target_per_zone() -> None:
     assert (rule["protocol"], rule["fromPort"], rule["toPort"], rule["self"]) == ("tcp", 2049, 2049, True)
 
 
-def test_listed_client_security_groups_can_mount() -> None:
-    group = run_storage(kind="efs", clientSecurityGroupIds="sg-2, sg-1").one("SecurityGroup")
+@pytest.mark.parametrize("listed", ['["sg-2", "sg-1"]', "sg-2, sg-1"], ids=["JSON", "of version 0.1.0"])
+def test_listed_client_security_groups_can_mount(listed: str) -> None:
+    group = run_storage(kind="efs", clientSecurityGroupIds=listed).one("SecurityGroup")
     peers = [(rule.get("self"), rule.get("securityGroups")) for rule in group["ingress"]]
     assert peers == [(True, None), (None, ["sg-1", "sg-2"])]
 
@@ -167,7 +168,11 @@ def test_bucket_protection_is_deleted_only_with_its_bucket(requests: dict[str, A
         ({"kind": "efs", "linked": "s3://sets"}, "cloudgpu:linked"),
         ({"kind": "efs", "keep": "yes"}, "cloudgpu:keep"),
         ({"kind": "efs", "storage": "Data"}, "cloudgpu:storage"),
-        ({"kind": "efs", "subnetIds": "subnet-a,subnet-x"}, "vpc-default, vpc-other"),
+        ({"kind": "efs", "subnetIds": '["subnet-a", "subnet-x"]'}, "vpc-default, vpc-other"),
+        ({"kind": "efs", "subnetIds": '["subnet-a,subnet-x"]'}, "cloudgpu:subnetIds"),
+        ({"kind": "efs", "subnetIds": '["subnet-a'}, "cloudgpu:subnetIds"),
+        ({"kind": "efs", "clientSecurityGroupIds": "*"}, "cloudgpu:clientSecurityGroupIds"),
+        ({"kind": "lustre", "zone": "us-east-1a", "sizeGib": "1200", "linked": "s3://sets/*"}, "cloudgpu:linked"),
         ({"kind": "efs", "vpcId": "vpc-none"}, "no VPC"),
     ],
 )

@@ -4,6 +4,7 @@ import boto3
 import pytest
 
 from cloudgpu.rehearsal import client
+from tests.rehearsal.upgrade.previous import previewed
 
 pytestmark = pytest.mark.rehearsal
 
@@ -132,3 +133,33 @@ def _client(workspace, service):
         aws_access_key_id=workspace.cloud.access_key_id,
         aws_secret_access_key=workspace.cloud.secret_access_key,
     )
+
+
+def test_boundary_of_the_settings_limits_the_roles_of_a_cluster(workspace):
+    arn = "arn:aws:iam::123456789012:policy/cloudgpu-boundary"
+    env = {"CLOUDGPU_PERMISSIONS_BOUNDARY": arn}
+    up = ("up", "bounded", "--yes")
+    workspace.recipe("bounded", checkpoint="{path: ckpt, to: 's3://our-runs/a,b/{run}'}")
+    _client(workspace, "s3").create_bucket(Bucket="our-runs")
+    planned = workspace.json("plan", "bounded", code=7, env=env)
+    (missing,) = [row for row in planned["findings"] if row["check"] == "named"]
+    assert missing["message"] == f"permissions boundary {arn} does not exist"
+    boundary = workspace.run("doctor", "--policy", "--part", "boundary").stdout
+    iam = _client(workspace, "iam")
+    iam.create_policy(PolicyName="cloudgpu-boundary", PolicyDocument=boundary)
+    workspace.run(*up, env=env)
+    roles = [role["RoleName"] for role in iam.list_roles()["Roles"] if role["RoleName"].startswith("cloudgpu-bounded")]
+    assert len(roles) == 2
+    for role in roles:
+        assert iam.get_role(RoleName=role)["Role"]["PermissionsBoundary"]["PermissionsBoundaryArn"] == arn
+    nodes = iam.get_role_policy(RoleName="cloudgpu-bounded-us-east-1", PolicyName="own-cluster")["PolicyDocument"]
+    assert nodes["Statement"][-1]["Resource"] == "arn:aws:s3:::our-runs/a,b/*/*"
+    with pytest.raises(iam.exceptions.DeleteConflictException):
+        iam.delete_policy(PolicyArn=arn)
+    assert previewed(workspace, "bounded") == ["same"]
+    workspace.run("down", "bounded", "--yes")
+    iam.delete_policy(PolicyArn=arn)
+    with pytest.raises(iam.exceptions.NoSuchEntityException, match="does not exist or is not attachable"):
+        iam.create_role(RoleName="x", AssumeRolePolicyDocument="{}", PermissionsBoundary=arn)
+    _client(workspace, "s3").delete_bucket(Bucket="our-runs")
+    assert workspace.left() == {}

@@ -5,17 +5,21 @@ from collections.abc import Callable, Iterator, Sequence
 from cloudgpu.app.diagnostics.check import Diagnosis, DiagnosticReport, State, most_severe
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult
+from cloudgpu.aws.iam.role_permissions import ROLE_GRANTS, ROLES_WITH_BOUNDARY
 from cloudgpu.aws.iam.service_roles import SPOT, ServiceRole
 from cloudgpu.aws.pricing.quotas import QuotaLimit
 from cloudgpu.aws.session.credentials import EXPIRED_CODES
 from cloudgpu.backends.base import AccountQueries
+from cloudgpu.catalog.partitions import unsupported_partition
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.errors import AuthError, CloudGpuError
 from cloudgpu.text import command, plural
 
 _POLICY = "attach the policy from `cloudgpu doctor --policy` to this identity"
+_ROLE_POLICY = "attach the policy from `cloudgpu doctor --policy --part roles` to this identity"
 _NODE_VCPUS = 96
 """vCPUs of one node with eight GPUs, such as p3dn.24xlarge, p4d.24xlarge and g4dn.metal."""
+_OTHER_REGION = "set --region or the setting `region` to one of the partition aws, such as us-east-1"
 _SHOWN = 4
 """Maximum number of actions listed on one line. The JSON document lists all actions."""
 _UNASKED = ("NoCredentials", "Unreachable")
@@ -36,6 +40,8 @@ def run_checks(
 ) -> DiagnosticReport:
     """Run all checks. An error during a check becomes the result of that check."""
     checks = [check() for check in machine]
+    if unsupported := unsupported_partition(region):
+        return DiagnosticReport(target, region, (*checks, *_with_unusable_region(unsupported, _OTHER_REGION)))
     try:
         queries = account()
     except CloudGpuError as err:
@@ -70,9 +76,13 @@ def _without_region(region: str) -> Iterator[Diagnosis]:
     """Yield the checks for a region that the account has not enabled. AWS rejects the credentials in such a region."""
     enable = command("aws", "account", "enable-region", "--region-name", region)
     fix = f"`{enable}`, which takes minutes, or --region with an enabled one"
-    yield Diagnosis("region", "failed", f"{region} is not enabled for this account", fix)
+    yield from _with_unusable_region(f"{region} is not enabled for this account", fix)
+
+
+def _with_unusable_region(why: str, fix: str) -> Iterator[Diagnosis]:
+    yield Diagnosis("region", "failed", why, fix)
     for name in ("credentials", "permissions", "quotas"):
-        yield Diagnosis(name, "unknown", f"not checked: {region} is not enabled")
+        yield Diagnosis(name, "unknown", "not checked: the region cannot be used")
 
 
 def _service_roles(account: AccountQueries, roles: Sequence[ServiceRole]) -> list[Diagnosis]:
@@ -103,10 +113,16 @@ def _permission(grant: Grant, verdicts: Sequence[PermissionResult]) -> Diagnosis
     decisive = [verdict for verdict in relevant if verdict.state == state]
     named = _named([verdict.action for verdict in decisive])
     if state == "failed":
-        return Diagnosis(grant.purpose, "failed", f"denied: {named} ({decisive[0].why})", _POLICY)
+        return Diagnosis(grant.purpose, "failed", f"denied: {named} ({decisive[0].why})", _fix(grant))
     allowed = sum(verdict.state == "ok" for verdict in relevant)
     detail = f"{allowed} of {plural(len(relevant), 'action')} allowed, unknown: {named} ({decisive[0].why})"
     return Diagnosis(grant.purpose, "unknown", detail)
+
+
+def _fix(grant: Grant) -> str:
+    if grant.name == ROLES_WITH_BOUNDARY:
+        return f"set permissions_boundary in the settings, and {_ROLE_POLICY}"
+    return _ROLE_POLICY if any(grant.name == other.name for other in ROLE_GRANTS) else _POLICY
 
 
 def _named(actions: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from cloudgpu.backends.catalog_source import CatalogSource
 from cloudgpu.backends.events import Emit
 from cloudgpu.catalog import Catalog
+from cloudgpu.catalog.partitions import unsupported_partition
 from cloudgpu.catalog.snapshots.apply import apply_snapshot, unknown_gpus
 from cloudgpu.catalog.snapshots.changes import Change, changes, summarize_changes
 from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings, merge_snapshots
@@ -103,6 +104,9 @@ class CatalogRefresh:
         )
 
     def _regions(self, requested: Sequence[str], *, everywhere: bool) -> tuple[str, ...]:
+        for region in requested:
+            if unsupported := unsupported_partition(region):
+                raise UsageError(unsupported, hint="use a region of the partition aws, such as us-east-1")
         unknown = [region for region in requested if region not in self.shipped.regions]
         usable = self.source.regions() if everywhere or unknown else ()
         for region in unknown:

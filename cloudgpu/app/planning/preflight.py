@@ -23,6 +23,7 @@ _AT_ONCE = 8
 _OF_SETTINGS: Final[Mapping[str, NamedKind]] = {
     "key_name": "key pair",
     "role_name": "role",
+    "permissions_boundary": "permissions boundary",
     "vpc_id": "VPC",
     "subnet_id": "subnet",
     "security_group_id": "security group",
@@ -108,7 +109,7 @@ class Preflight:
             if kind == "key pair":  # must exist in every region that nodes may run in
                 yield from (partial(_look, inspector, kind, name, (region,), setting) for region in regions)
             else:
-                searched = ("",) if kind == "role" else tuple(regions)
+                searched = ("",) if kind in ("role", "permissions boundary") else tuple(regions)
                 yield partial(_look, inspector, kind, name, searched, setting)
 
 

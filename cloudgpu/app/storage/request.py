@@ -8,6 +8,7 @@ from typing import Final
 
 from cloudgpu.backends.storage import StorageRequest
 from cloudgpu.bounds import MAX_VOLUME_GIB
+from cloudgpu.catalog.partitions import unsupported_partition
 from cloudgpu.catalog.storage import StoragePrice, storage_price
 from cloudgpu.errors import UsageError
 from cloudgpu.recipe.storage_kinds import (
@@ -21,7 +22,7 @@ from cloudgpu.state.identifiers import require_storage_name
 from cloudgpu.text import command
 
 _ZONE: Final = re.compile(r"([a-z]{2}(?:-[a-z]+)+-[0-9]+)(?:[a-z]|-[a-z]+-[0-9]+[a-z])")
-_S3: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/\S*)?")
+_S3: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[^\s*?]*)?")
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ def make_storage_request(typed: StorageOptions, default_region: str, named: Mapp
     _refuse_foreign(typed)
     _check_size(typed)
     region = _region(typed, default_region)
+    if unsupported := unsupported_partition(region):
+        raise UsageError(unsupported, hint="use a region of the partition aws, such as us-east-1")
     config = {
         "zone": typed.zone,
         "sizeGib": str(typed.size_gib or ""),

@@ -1,15 +1,13 @@
 """The least-privilege permissions for cloudgpu, from which the IAM policy and `doctor`'s checks are generated.
 
 Calls that create EC2 resources must tag them, and only tagged resources may be changed or deleted, so the policy cannot
-affect instances that cloudgpu did not create. IAM roles, instance profiles and schedules need names that start with
-`cloudgpu-` instead. Access to S3 objects is not limited to certain buckets, because a dataset may be in any bucket.
+affect instances that cloudgpu did not create. Access to S3 objects is not limited to certain buckets, because a dataset
+may be in any bucket. The permissions for IAM roles and schedules are in `role_permissions.py`.
 """
 
 from collections.abc import Mapping
 
 from cloudgpu.aws.iam.grants import EC2_ARN, REQUEST_HAS_TAG, RESOURCE_HAS_TAG, Grant, ec2_arns
-
-_ROLES, _PROFILES = "arn:aws:iam::*:role/cloudgpu-*", "arn:aws:iam::*:instance-profile/cloudgpu-*"
 
 _CREATING = (
     "AllocateAddress",
@@ -186,62 +184,6 @@ GRANTS: tuple[Grant, ...] = (
         RESOURCE_HAS_TAG,
     ),
     Grant("ListIdentities", "search IAM", ("iam:ListInstanceProfiles", "iam:ListRoles")),
-    Grant(
-        "Identities",
-        "manage node roles",
-        (
-            "iam:AddRoleToInstanceProfile",
-            "iam:AttachRolePolicy",
-            "iam:CreateInstanceProfile",
-            "iam:CreateRole",
-            "iam:DeleteInstanceProfile",
-            "iam:DeleteRole",
-            "iam:DeleteRolePolicy",
-            "iam:DetachRolePolicy",
-            "iam:GetInstanceProfile",
-            "iam:GetRole",
-            "iam:GetRolePolicy",
-            "iam:ListAttachedRolePolicies",
-            "iam:ListInstanceProfilesForRole",
-            "iam:ListRolePolicies",
-            "iam:ListRoleTags",
-            "iam:PutRolePolicy",
-            "iam:RemoveRoleFromInstanceProfile",
-            "iam:TagInstanceProfile",
-            "iam:TagRole",
-            "iam:UntagInstanceProfile",
-            "iam:UntagRole",
-            "iam:UpdateAssumeRolePolicy",
-            "iam:UpdateRole",
-            "iam:UpdateRoleDescription",
-        ),
-        (_ROLES, _PROFILES),
-    ),
-    Grant(
-        "PassIdentity",
-        "pass roles to nodes",
-        ("iam:PassRole",),
-        (_ROLES,),
-        {"StringEquals": {"iam:PassedToService": ["ec2.amazonaws.com", "scheduler.amazonaws.com"]}},
-    ),
-    Grant("ListSchedules", "search schedules", ("scheduler:ListScheduleGroups",)),
-    Grant(
-        "Schedules",
-        "schedule node termination",
-        (
-            "scheduler:CreateSchedule",
-            "scheduler:CreateScheduleGroup",
-            "scheduler:DeleteSchedule",
-            "scheduler:DeleteScheduleGroup",
-            "scheduler:GetSchedule",
-            "scheduler:GetScheduleGroup",
-            "scheduler:ListTagsForResource",
-            "scheduler:TagResource",
-            "scheduler:UntagResource",
-            "scheduler:UpdateSchedule",
-        ),
-        ("arn:aws:scheduler:*:*:schedule-group/cloudgpu-*", "arn:aws:scheduler:*:*:schedule/cloudgpu-*"),
-    ),
     Grant("FindBuckets", "find buckets", ("s3:ListAllMyBuckets",)),
     Grant(
         "Data",

@@ -16,9 +16,13 @@ from cloudgpu.aws.resources.described import (
 from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import retry
-from cloudgpu.errors import CloudGpuError
+from cloudgpu.errors import AuthError, CloudGpuError
 
 _RELEASE_S = 60
+_NO_BOUNDARY = (
+    "if your identity may create roles only with a permissions boundary, set permissions_boundary in the settings to "
+    "the ARN of the policy; otherwise attach the policy from `cloudgpu doctor --policy --part roles`"
+)
 
 
 class RoleHandler(DescribedHandler):
@@ -59,8 +63,13 @@ class RoleHandler(DescribedHandler):
         for key, name in (("description", "Description"), ("permissionsBoundary", "PermissionsBoundary")):
             if inputs.get(key):
                 request[name] = inputs[key]
-        with convert_errors(f"creating role {inputs['name']}"):
-            ctx.clients.client("iam").create_role(**request)
+        try:
+            with convert_errors(f"creating role {inputs['name']}"):
+                ctx.clients.client("iam").create_role(**request)
+        except AuthError as err:
+            if "PermissionsBoundary" not in request:
+                err.hint = _NO_BOUNDARY
+            raise
         return self._settled(ctx, inputs["name"], inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:

@@ -1,5 +1,6 @@
 """Map settings that identify existing resources to the configuration keys of the infrastructure programs."""
 
+from cloudgpu.engine.config import list_setting
 from cloudgpu.settings import Settings
 
 
@@ -12,6 +13,7 @@ def cluster_program_config(settings: Settings) -> dict[str, str]:
         "subnetId": settings.subnet_id,
         "securityGroupId": settings.security_group_id,
         "roleName": settings.role_name,
+        "permissionsBoundary": settings.permissions_boundary,
         "keyName": settings.key_name,
         "kmsKeyId": settings.kms_key_id,
         "expirySchedule": "" if settings.expiry_schedule else "false",
@@ -23,8 +25,8 @@ def storage_program_config(settings: Settings) -> dict[str, str]:
     """Return the storage program's configuration for existing resources, omitting settings that have no value."""
     named = {
         "vpcId": settings.vpc_id,
-        "subnetIds": settings.subnet_id,
-        "clientSecurityGroupIds": settings.security_group_id,
+        "subnetIds": list_setting([settings.subnet_id] if settings.subnet_id else []),
+        "clientSecurityGroupIds": list_setting([settings.security_group_id] if settings.security_group_id else []),
         "kmsKeyId": settings.kms_key_id,
     }
     return {name: value for name, value in named.items() if value}

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.engine.config import stack_config
-from cloudgpu.engine.role_grants import role_grant_settings
+from cloudgpu.engine.config import list_setting, stack_config
+from cloudgpu.engine.role_grants import role_grants
 from cloudgpu.errors import PlanError
 from cloudgpu.node.bootstrap import NodeKind, bootstrap_script, pack_script
 from cloudgpu.plan.plan import Candidate, Plan
@@ -92,7 +92,7 @@ def record_with_candidate(
         disk_gib=int(plan.recipe.resources.disk),
         existing=requester.existing,
         bootstrap=pack_script(bootstrap_script(replace(node_kind(plan, candidate), mounts=storage.mounts))),
-        grants=_grants(plan.recipe, storage),
+        grants=_permissions(plan.recipe, record.identity.run_id, storage),
     )
     regions = (
         (*record.placement.regions, candidate.region)
@@ -117,11 +117,10 @@ def record_with_candidate(
     return replace(record, placement=placement)
 
 
-def _grants(recipe: Recipe, storage: MountableStorage) -> dict[str, str]:
-    """Return the permissions and security groups that the nodes need for the recipe's data and storage."""
-    grants = role_grant_settings(recipe)
-    both = {key: ",".join(text for text in (grants.get(key), more) if text) for key, more in storage.config.items()}
-    return {**grants, **both}
+def _permissions(recipe: Recipe, run_id: str, storage: MountableStorage) -> dict[str, str]:
+    """Return the program settings for the role and the security groups that the nodes need for data and storage."""
+    grants = role_grants(recipe, run_id).union(storage.grants)
+    return {**grants.config, "storageSecurityGroupIds": list_setting(storage.groups)}
 
 
 def _image(record: ClusterRecord, candidate: Candidate) -> str:

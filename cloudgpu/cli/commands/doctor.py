@@ -1,14 +1,17 @@
 """`cloudgpu doctor`: check that this machine and the account are ready for a run."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import typer
 
 from cloudgpu.app.diagnostics.doctor import run_checks
 from cloudgpu.app.diagnostics.local_checks import machine_checks
+from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.grants import policy as document
 from cloudgpu.aws.iam.permissions import GRANTS
-from cloudgpu.aws.iam.service_roles import SPOT, STORAGE_ROLES
+from cloudgpu.aws.iam.role_permissions import BOUNDARY_GRANTS, ROLE_GRANTS, grants_for_boundary
+from cloudgpu.aws.iam.service_roles import SPOT, SPOT_GRANTS, STORAGE_ROLES
 from cloudgpu.aws.iam.session_permissions import SESSION_GRANTS
 from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS
 from cloudgpu.cli.context import command_context
@@ -17,6 +20,16 @@ from cloudgpu.cli.render.doctor import diagnostic_lines
 from cloudgpu.errors import UnfitError
 from cloudgpu.paths import Home
 
+POLICIES: Mapping[str, tuple[Grant, ...]] = {
+    "clusters": GRANTS,
+    "roles": ROLE_GRANTS,
+    "boundary": BOUNDARY_GRANTS,
+    "sessions": SESSION_GRANTS,
+    "spot": SPOT_GRANTS,
+    "storage": STORAGE_GRANTS,
+}
+"""`--part` -> permissions of the policy; each fits into one managed policy."""
+
 
 def doctor(
     on: Annotated[
@@ -24,8 +37,13 @@ def doctor(
     ] = "aws",
     region: OneRegion = None,
     policy: Annotated[
-        bool, typer.Option("--policy", help="Print the required IAM policy; with --storage, the policy for storage.")
+        bool,
+        typer.Option("--policy", help="Print an IAM policy that cloudgpu needs: one `--part`, by default `clusters`."),
     ] = False,
+    part: Annotated[
+        Literal["clusters", "roles", "boundary", "sessions", "spot", "storage"] | None,
+        typer.Option("--part", help="Policy to print. `boundary` is for the roles, the others are for your identity."),
+    ] = None,
     storage: Annotated[
         bool, typer.Option("--storage", help="Also check the permissions for `cloudgpu storage`.")
     ] = False,
@@ -37,16 +55,19 @@ def doctor(
     without credentials, is shown as `unknown`. Exits 15 if a check fails.
     """
     context = command_context(json=json or policy, target=on, region=region)
-    if policy:
-        context.screen.document(document(STORAGE_GRANTS if storage else GRANTS))
+    if policy or part is not None:
+        context.screen.document(document(POLICIES[part or ("storage" if storage else "clusters")]))
+        if part is None and not storage:
+            context.screen.hint("without a role of your own, attach this too: `cloudgpu doctor --policy --part roles`")
         return
     settings = context.settings
+    role_grants = grants_for_boundary(ROLE_GRANTS, settings.permissions_boundary)
     extra_grants = (*(STORAGE_GRANTS if storage else ()), *(SESSION_GRANTS if settings.reach == "ssm" else ()))
     report = run_checks(
         target=settings.target,
         region=settings.region,
         account=lambda: context.backend().account_queries(),
-        grants=(*GRANTS, *extra_grants),
+        grants=(*GRANTS, *role_grants, *extra_grants),
         service_roles=(SPOT, *(STORAGE_ROLES if storage else ())),
         machine=machine_checks(settings, Home(settings.home)),
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from cloudgpu.catalog.gpu_spec import find_spec_mismatch
+from cloudgpu.catalog.partitions import unsupported_partition
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.recipe.name_suggestions import nearest_name, suggestion
 from cloudgpu.text import command
@@ -28,10 +29,12 @@ def gpus_known(case: CheckInput) -> Iterator[Issue]:
 
 @check("region", "error", "A mistyped region is an error and is not silently ignored.")
 def regions_known(case: CheckInput) -> Iterator[Issue]:
-    """Report regions that are not in the catalog."""
+    """Report regions that are not in the catalog or that belong to another partition of AWS."""
     regions = case.question.catalog.regions
     for region in case.question.regions:
-        if region not in regions:
+        if unsupported := unsupported_partition(region):
+            yield Issue(unsupported, "--set resources.regions=us-east-1, with an account of the partition aws")
+        elif region not in regions:
             similar = nearest_name(region, regions)
             fix = command("--set", f"resources.regions={similar}") if similar else ""
             yield Issue(f"unknown region {region}{suggestion(region, regions)}", fix)

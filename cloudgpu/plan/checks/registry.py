@@ -96,6 +96,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     environment.secrets_set,
     unsupported_fields.checkpoint_copied,
     unsupported_fields.outputs_copied,
+    unsupported_fields.uploads_limited_to_run,
     unsupported_fields.idle_unsupported,
     quota.account_queried,
     quota.zones_queried,

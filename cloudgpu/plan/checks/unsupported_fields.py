@@ -35,6 +35,18 @@ def outputs_copied(case: CheckInput) -> Iterator[Issue]:
     yield Issue(f"every node uploads its outputs to {to} when the run ends{overwritten}", severity="note")
 
 
+@check("upload-scope", "note", "A node can overwrite and delete what its role may write, also results of other runs.")
+def uploads_limited_to_run(case: CheckInput) -> Iterator[Issue]:
+    """Report on which clusters the nodes' role may write the uploads of every run, and not only of its own."""
+    recipe = case.question.recipe
+    targets = [to for to in (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to) if to]
+    if case.question.hosts is not None or not any("{run}" in to for to in targets):
+        return
+    places = " and ".join(to.replace("{run}", "*") for to in dict.fromkeys(targets) if "{run}" in to)
+    message = f"`train` lets new nodes write only their own run; `up`, a matrix and a further run allow {places}"
+    yield Issue(message, severity="note")
+
+
 @check("idle", "warning", "An idle cluster costs money until it expires.")
 def idle_unsupported(case: CheckInput) -> Iterator[Issue]:
     """Report `budget.idle`, which is not implemented yet."""

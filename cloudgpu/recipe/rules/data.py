@@ -1,5 +1,6 @@
 """Validation rules for `data`, `checkpoint` and `outputs_to`."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -16,6 +17,17 @@ _SYSTEM_DIRECTORIES: Final = frozenset(
 )
 """Top-level directories of the operating system, which must not contain copied data."""
 _S3: Final = "s3://"
+_POLICY_CHARS: Final = 9_500
+"""IAM's limit of 10,240 characters for the policies of a role, less the permissions that every cluster has."""
+_READ_TIMES: Final = 3
+"""How often a policy contains a location to read: as an object, as the directory of objects, and for listing."""
+_WRITE_TIMES: Final = 2
+_ARN_CHARS: Final = 12
+"""Characters that an ARN with separators has in addition to a quoted URL."""
+_ESCAPE_CHARS: Final = 3
+"""Additional characters of an escaped `$`."""
+_STATEMENT_CHARS: Final = 110
+"""Characters of the statement that allows listing a bucket."""
 _OSS_KEYS: Final = ("ram_role", "passwd_file", "public_bucket")
 _COPY_FIELDS: Final = (
     ("manifest", "mounted data is not verified; remove this field, or use mode: copy"),
@@ -67,9 +79,11 @@ def data_source_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def checkpoint_target_problems(recipe: Recipe) -> Iterator[Problem]:
-    """Require `checkpoint.to` to be an S3 URL, to which nodes can write with their IAM role."""
+    """Require `checkpoint.to` to be an S3 URL, to which nodes can write with their IAM role, and `resume` likewise."""
     if recipe.checkpoint and recipe.checkpoint.to is not None:
         yield from _s3_target_problems(recipe.checkpoint.to, ("checkpoint", "to"))
+    if recipe.checkpoint and recipe.checkpoint.resume is not None:
+        yield from _url_problems(recipe.checkpoint.resume, ("checkpoint", "resume"))
 
 
 def outputs_target_problems(recipe: Recipe) -> Iterator[Problem]:
@@ -81,6 +95,37 @@ def outputs_target_problems(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("outputs_to",), "outputs is empty, so there is nothing to upload; list files in outputs")
 
 
+def role_size_problems(recipe: Recipe) -> Iterator[Problem]:
+    """Reject more S3 URLs than fit into the policy of the nodes' role, which AWS would reject during the launch."""
+    read: dict[FieldPath, Data] = {
+        ("data", index, "from"): data for index, data in enumerate(recipe.data) if data.endpoint is None
+    }
+    targets: dict[FieldPath, str | None] = {
+        ("checkpoint", "to"): recipe.checkpoint.to if recipe.checkpoint else None,
+        ("outputs_to",): recipe.outputs_to,
+    }
+    sizes = [(path, _policy_chars(data.source, reads=True, writes=data.writable)) for path, data in read.items()]
+    sizes += [(path, _policy_chars(to, reads=False, writes=True)) for path, to in targets.items() if to]
+    total = 0
+    for path, size in sizes:
+        total += size
+        if total > _POLICY_CHARS:
+            message = (
+                f"the S3 URLs of the recipe up to this one need some {total:,} characters in the policy of the nodes' "
+                f"role, and IAM leaves {_POLICY_CHARS:,} for them; use fewer or shorter URLs"
+            )
+            yield Problem(path, message)
+            return
+
+
+def _policy_chars(url: str, *, reads: bool, writes: bool) -> int:
+    """Return the most characters that an S3 URL needs in the policy of the nodes' role; 0 for other URLs."""
+    if not url.lower().startswith(_S3):
+        return 0
+    times = _READ_TIMES * reads + _WRITE_TIMES * writes
+    return _STATEMENT_CHARS + times * (len(json.dumps(url)) + _ESCAPE_CHARS * url.count("$") + _ARN_CHARS)
+
+
 def _s3_target_problems(to: str, path: FieldPath) -> Iterator[Problem]:
     bucket = to.removeprefix(_S3).partition("/")[0]
     if not to.startswith(_S3) or "{" in bucket:
@@ -88,8 +133,12 @@ def _s3_target_problems(to: str, path: FieldPath) -> Iterator[Problem]:
         return
     if re.search(r"[{}]", to.replace("{run}", "")):
         yield Problem(path, "the only placeholder allowed here is {run}")
+    yield from _url_problems(to, path)
+
+
+def _url_problems(url: str, path: FieldPath) -> Iterator[Problem]:
     try:
-        source_of(to)
+        source_of(url)
     except ValueError as err:
         yield Problem(path, str(err))
 

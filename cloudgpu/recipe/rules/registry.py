@@ -20,6 +20,7 @@ from cloudgpu.recipe.rules.data import (
     data_source_problems,
     dataset_target_problems,
     outputs_target_problems,
+    role_size_problems,
 )
 from cloudgpu.recipe.rules.launch import (
     kvstore_problems,
@@ -237,6 +238,7 @@ RULES = (
     _make_rule(data_source_problems, "data"),
     _make_rule(checkpoint_target_problems, "checkpoint"),
     _make_rule(outputs_target_problems, "outputs_to", "outputs"),
+    _make_rule(role_size_problems, "data", "checkpoint", "outputs_to"),
     _make_rule(storage_mount_problems, "storage", "data"),
     _make_rule(storage_make_problems, "storage", "resources"),
     _make_rule(_output_path_problems, "outputs", "checkpoint"),

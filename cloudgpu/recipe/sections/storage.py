@@ -22,7 +22,7 @@ class Make(Section):
     """Size of a volume or Lustre file system, for example `1200GiB`. `efs` and `s3` grow as needed."""
     deployment: Deployment | None = None
     """Lustre deployment type: `scratch_2` (the default) is cheaper and not replicated, `persistent_2` is replicated."""
-    linked: str | None = Field(default=None, pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/\S*)?$")
+    linked: str | None = Field(default=None, pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[^\s*?]*)?$")
     """S3 bucket or prefix whose objects a Lustre file system presents as files."""
     snapshot: str | None = Field(default=None, pattern=r"^snap-[0-9a-f]{8,17}$")
     """EBS snapshot from which to create the volume."""

@@ -10,6 +10,8 @@ from moto.iam.models import iam_backends
 
 from cloudgpu.files import parse_json
 
+AWS_MANAGED = "arn:aws:iam::aws:policy/"
+"""Beginning of the ARNs of the policies that AWS manages."""
 _TAG_KEYS = ("aws:ResourceTag/", "ec2:ResourceTag/")
 
 
@@ -27,10 +29,31 @@ def trusts(role: Any, service: str, source_arn: str) -> bool:  # noqa: ANN401
 
 
 def allows(role: Any, action: str, arn: str, tags: Mapping[str, str]) -> bool:  # noqa: ANN401
-    """Return True if an inline policy of the role allows this action on this resource, and none denies it."""
+    """Return True if an inline policy of the role allows this action on this resource, and none denies it.
+
+    The role's permissions boundary must allow the action as well. A boundary that does not exist allows nothing; the
+    policies that AWS manages are not simulated, and count as no limit.
+    """
     context = {f"{prefix}{key}": value for prefix in _TAG_KEYS for key, value in tags.items()}
-    statements = [statement for document in role.policies.values() for statement in _statements(document)]
-    return _decide(statements, lambda statement: _covers(statement, action, arn), context)
+    limits = [[*role.policies.values()]]
+    boundary = str(getattr(role, "permissions_boundary_arn", None) or "")
+    if boundary and not boundary.startswith(AWS_MANAGED):
+        limits.append(_default_version(boundary))
+    return all(
+        _decide(
+            [statement for document in documents for statement in _statements(document)],
+            lambda statement: _covers(statement, action, arn),
+            context,
+        )
+        for documents in limits
+    )
+
+
+def _default_version(policy_arn: str) -> list[str]:
+    """Return the document of a managed policy, or an empty list if there is no such policy."""
+    policy = iam_backends[DEFAULT_ACCOUNT_ID]["aws"].managed_policies.get(policy_arn)
+    versions = policy.versions if policy else ()
+    return [version.document for version in versions if policy and version.version_id == policy.default_version_id]
 
 
 def _decide(

@@ -3,10 +3,17 @@
 from typing import Any
 
 from moto.core.responses import ActionResult
-from moto.iam.exceptions import IAMException, MalformedPolicyDocument, NoSuchEntity, ValidationError
+from moto.iam.exceptions import (
+    DeleteConflictException,
+    IAMException,
+    MalformedPolicyDocument,
+    NoSuchEntity,
+    ValidationError,
+)
 from moto.iam.responses import IamResponse
 
 from cloudgpu.files import parse_json
+from cloudgpu.rehearsal.aws_api.iam_permissions import AWS_MANAGED
 
 _SERVICE_ROLES = "/aws-service-role/"
 
@@ -21,14 +28,28 @@ class StrictIam(IamResponse):
     """A handler for one IAM request."""
 
     def create_role(self) -> ActionResult:
-        """Create a role, unless its trust policy is not JSON."""
+        """Create a role, unless its trust policy is not JSON or its permissions boundary does not exist."""
         self._check_trust_policy("AssumeRolePolicyDocument")
+        self._check_boundary()
         return super().create_role()
 
     def update_assume_role_policy(self) -> ActionResult:
         """Change a role's trust policy, unless it is not JSON."""
         self._check_trust_policy("PolicyDocument")
         return super().update_assume_role_policy()
+
+    def put_role_permissions_boundary(self) -> ActionResult:
+        """Change a role's permissions boundary, unless the policy does not exist."""
+        self._check_boundary()
+        return super().put_role_permissions_boundary()
+
+    def delete_policy(self) -> ActionResult:
+        """Delete a managed policy, unless it is the permissions boundary of a role."""
+        arn = self._get_param("PolicyArn")
+        if any(role.permissions_boundary_arn == arn for role in self.backend.roles.values()):
+            message = "Cannot delete a policy attached to entities."
+            raise DeleteConflictException(message)
+        return super().delete_policy()
 
     def delete_role(self) -> ActionResult:
         """Delete a role, unless it is a service-linked role, which only AWS deletes."""
@@ -73,6 +94,12 @@ class StrictIam(IamResponse):
 
     def _role(self) -> Any:  # noqa: ANN401 - moto's role
         return self.backend.get_role(self._get_param("RoleName"))
+
+    def _check_boundary(self) -> None:
+        arn = str(self._get_param("PermissionsBoundary") or "")
+        if arn and not arn.startswith(AWS_MANAGED) and arn not in self.backend.managed_policies:
+            message = f"Scope ARN: {arn} does not exist or is not attachable."
+            raise NoSuchEntity(message)
 
     def _check_trust_policy(self, parameter: str) -> None:
         try:

@@ -2,6 +2,7 @@
 
 import hashlib
 import ipaddress
+import json
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -145,12 +146,14 @@ def _market(config: pulumi.Config) -> Market:
 
 
 def _cidrs(config: pulumi.Config) -> tuple[str, ...]:
-    """Parse the comma-separated SSH networks, and reject the whole internet."""
+    """Parse the SSH networks, a JSON list or one range, and reject the whole internet."""
     value = config.require("sshCidr")
     try:
-        networks = [ipaddress.IPv4Network(part.strip()) for part in value.split(",")]
+        # Earlier versions of the program separated several ranges by commas.
+        items = json.loads(value) if value.startswith("[") else value.split(",")
+        networks = [ipaddress.IPv4Network(str(item).strip()) for item in items]
     except ValueError as err:
-        raise _wrong("sshCidr", value, "an address range like 198.51.100.7/32") from err
-    if any(network.prefixlen == 0 for network in networks):
+        raise _wrong("sshCidr", value, "an address range like 198.51.100.7/32, or a JSON list of them") from err
+    if not networks or any(network.prefixlen == 0 for network in networks):
         raise _wrong("sshCidr", value, "a range smaller than the whole internet")
     return tuple(str(network) for network in networks)

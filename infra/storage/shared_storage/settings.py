@@ -1,9 +1,10 @@
 """Parse and validate the program's settings. An error message contains the key of the invalid setting."""
 
 import hashlib
+import json
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import pulumi
 
@@ -12,7 +13,7 @@ Deployment = Literal["scratch_2", "persistent_2"]
 
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,37}[a-z0-9])?")
 _ZONE = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d+(?:[a-z]|-[a-z]+-\d+[a-z])")
-_S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[^\s]*)?")
+_S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[^\s*?]*)?")
 _KINDS: dict[str, Kind] = {"efs": "efs", "lustre": "lustre", "ebs": "ebs", "s3": "s3"}
 _DEPLOYMENTS: dict[str, Deployment] = {"scratch_2": "scratch_2", "persistent_2": "persistent_2"}
 _ZONAL = ("lustre", "ebs")
@@ -81,8 +82,8 @@ class StorageArgs:
             linked=_linked(config, kind),
             snapshot_id=(config.get("snapshotId") or "") if kind == "ebs" else "",
             vpc_id=config.get("vpcId") or "",
-            subnet_ids=_several(config, "subnetIds"),
-            client_group_ids=_several(config, "clientSecurityGroupIds"),
+            subnet_ids=_ids(config, "subnetIds", "subnet"),
+            client_group_ids=_ids(config, "clientSecurityGroupIds", "sg"),
             kms_key_id=config.get("kmsKeyId") or "",
             made_for=config.get("madeFor") or "",
         )
@@ -120,8 +121,18 @@ def _yes(config: pulumi.Config, key: str, *, default: bool) -> bool:
     return value == "true"
 
 
-def _several(config: pulumi.Config, key: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in (config.get(key) or "").split(",") if part.strip())
+def _ids(config: pulumi.Config, key: str, kind: str) -> tuple[str, ...]:
+    """Read a JSON list of IDs, or the comma-separated text of version 0.1.0, with which existing storage was made."""
+    text = (config.get(key) or "").strip()
+    items: list[Any] = [part.strip() for part in text.split(",") if part.strip()]
+    if text.startswith("["):
+        try:
+            items = json.loads(text)
+        except ValueError as err:
+            raise _wrong(key, text, "a JSON list") from err
+    if not all(isinstance(item, str) and re.fullmatch(rf"{kind}-[0-9a-z-]{{1,64}}", item) for item in items):
+        raise _wrong(key, text, f"a JSON list of IDs ({kind}-...)")
+    return tuple(items)
 
 
 def _size(config: pulumi.Config, kind: Kind) -> int:

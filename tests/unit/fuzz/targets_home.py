@@ -23,7 +23,8 @@ from cloudgpu.engine.lease import ClusterLease, Holder
 from cloudgpu.engine.pulumi_cli import state as pulumi_state
 from cloudgpu.engine.pulumi_cli.command import _recorded_process
 from cloudgpu.engine.pulumi_cli.recovery import notes_in
-from cloudgpu.errors import NewerFormatError, UsageError
+from cloudgpu.engine.role_grants import RoleGrants
+from cloudgpu.errors import NewerFormatError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.ledger.times import from_text, to_text
 from cloudgpu.paths import Home
@@ -259,6 +260,12 @@ def _check_plan(plan: saved_plan.StoredPlan) -> None:
     list(saved_plan._input_changes(plan.world, PLAN.world))
 
 
+def _program_list(text: str) -> None:
+    grants = RoleGrants.from_config({"readable": text, "writable": text})
+    assert grants.union(grants).covers(grants)
+    assert RoleGrants.from_config(grants.config) == grants
+
+
 def _ledger_time(text: str) -> None:
     assert to_text(from_text(text)).endswith("Z")
 
@@ -390,6 +397,12 @@ TARGETS = (
         values({k: v for k, v in json.loads(saved_plan.format_saved_plan(PLAN)).items() if k != "sha256"}),
         _sealed_plan,
         (UsageError,),
+    ),
+    Target(
+        "list in a recorded program setting",
+        spoiled('["bucket/sets", ["bucket/runs/", ""], "a,b"]').map(lambda content: content.decode("utf-8", "replace")),
+        _program_list,
+        (StateError,),
     ),
     Target("ledger time", words("2026-11-21T05:00:00.000000Z"), _ledger_time),
     Target("pulumi state", values(_STATE), _pulumi_state),

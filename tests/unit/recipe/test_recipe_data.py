@@ -49,6 +49,12 @@ def test_source_url_is_parsed_into_kind_host_and_path(text, parts):
         ("lustre://host", "mount name"),
         ("snap-0123456789abcdef0", "kind: ebs, snapshot"),
         ("s3://bucket/a/../b", "expected a path without"),
+        ("s3://bucket/a,*", "'*' is not allowed, because S3 URLs are not patterns"),
+        ("s3://bucket/run-??/", "'?' is not allowed"),
+        ("s3://bucket,other/a", "not a valid bucket name"),
+        ("s3://buc..ket/a", "not a valid bucket name"),
+        ("s3://bucket/\u202e", "characters that can be printed"),
+        ("s3://bucket/" + "\u00e9" * 513, "at most 1024 bytes, not 1026"),
         ("https://host", "expected a file"),
     ],
 )
@@ -138,3 +144,21 @@ def test_valid_data_and_checkpoint_sections_have_no_problems():
         )
         == []
     )
+
+
+HOSTILE = ["s3://bucket/run,*", "s3://*/run", "s3://bucket/${aws:username}/*", "s3://bucket/a?", "s3://bucket/../x"]
+
+
+@pytest.mark.parametrize("url", HOSTILE)
+@pytest.mark.parametrize("field", ["checkpoint.to", "checkpoint.resume", "outputs_to"])
+def test_upload_url_that_could_mean_more_than_one_prefix_is_rejected(url, field):
+    outputs = {"outputs_to": url, "outputs": ["out/"]}
+    given = outputs if field == "outputs_to" else {"checkpoint": {"path": "ckpt", field.rpartition(".")[2]: url}}
+    assert problems(**given), field
+
+
+def test_as_many_s3_urls_are_accepted_as_fit_into_the_policy_of_the_role():
+    data = [{"from": f"s3://bucket-{number}/sets/imagenet-{number}"} for number in range(60)]
+    assert problems(*data[:30]) == []
+    (problem,) = problems(*data)
+    assert "characters in the policy of the nodes' role" in problem

@@ -1,9 +1,11 @@
 """Policies of roles are evaluated as IAM documents it: explicit denies win, operators compare as named."""
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from moto.iam.models import iam_backends
 
 from cloudgpu.rehearsal.aws_api.iam_permissions import allows, trusts
 
@@ -72,3 +74,20 @@ def test_trust_policy_with_deny_is_not_trust() -> None:
     assert trusts(role(trust={"Statement": [trusted]}), "ec2.amazonaws.com", ARN)
     denied = {"Statement": [trusted, {**trusted, "Effect": "Deny"}]}
     assert not trusts(role(trust=denied), "ec2.amazonaws.com", ARN)
+
+
+def test_permissions_boundary_limits_what_a_policy_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    arn = "arn:aws:iam::123456789012:policy/boundary"
+    bounded = role({**ALLOW, "Action": "*"})
+    bounded.permissions_boundary_arn = arn
+    request = ("ec2:TerminateInstances", ARN, {"cluster": "lab"})
+    policies = iam_backends["123456789012"]["aws"].managed_policies
+    assert not allows(bounded, *request), "a boundary that does not exist"
+    limits = ((ALLOW, True), ({**ALLOW, "Action": "s3:*"}, False), ({**ALLOW, "Effect": "Deny"}, False))
+    for statement, granted in limits:
+        version = SimpleNamespace(version_id="v2", document=json.dumps({"Statement": [statement]}))
+        old = SimpleNamespace(version_id="v1", document=json.dumps({"Statement": [{**ALLOW, "Action": "*"}]}))
+        monkeypatch.setitem(policies, arn, SimpleNamespace(versions=[old, version], default_version_id="v2"))
+        assert allows(bounded, *request) is granted
+    bounded.permissions_boundary_arn = "arn:aws:iam::aws:policy/PowerUserAccess"
+    assert allows(bounded, *request)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from cloudgpu.backends.aws.clusters.capacity_retry import CapacityRetry
 from cloudgpu.backends.aws.clusters.delete import Teardown
+from cloudgpu.backends.aws.clusters.in_place import update_in_place
 from cloudgpu.backends.aws.clusters.launch_attempt import CandidateLauncher, launched_instance_ids
 from cloudgpu.backends.aws.clusters.launch_failures import LaunchFailure, no_capacity_error, skipped_line
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh
@@ -24,9 +25,11 @@ from cloudgpu.backends.lifecycle.reuse import (
     require_usable,
 )
 from cloudgpu.engine.base import AppliedStack
+from cloudgpu.engine.role_grants import RoleGrants, role_grants
 from cloudgpu.errors import CloudError, LaunchError, UsageError
 from cloudgpu.plan.launch_error_codes import Skips, remaining_candidates, rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
+from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.inventories import save_inventory, stored_inventory
@@ -75,8 +78,15 @@ class Provisioning:
             if record is None or record.state != "up":
                 self._wait_for_start(plan)
                 retry = CapacityRetry(self._context, retry_s)
-                return retry.until_up(lambda: self._round(plan, name, run_id, keep_on_failure=keep_on_failure))
-        return self.reuse(name, plan)
+                created = retry.until_up(lambda: self._round(plan, name, run_id, keep_on_failure=keep_on_failure))
+            else:
+                created = None
+        if created is None:
+            return self.reuse(name, plan)
+        if created.record.identity.run_id == run_id:
+            return created
+        # An interrupted command began the cluster for another run, and allowed its nodes to upload only that run.
+        return replace(created, record=authorize_data(self._context, created.record, plan.recipe))
 
     def _wait_for_start(self, plan: Plan) -> None:
         """Wait until the plan's reservation starts. Before then, AWS would reject the launch for lack of capacity."""
@@ -219,6 +229,8 @@ def require_same_engine(context: CloudContext, record: ClusterRecord) -> None:
 def reuse_cluster(context: CloudContext, name: str, plan: Plan) -> ProvisionedCluster:
     """Verify that a running cluster matches the plan, and authorize SSH from the caller's address.
 
+    Also allow the nodes to access the S3 locations of the plan's recipe.
+
     Raises:
         UsageError: The cluster does not exist, is not running, has expired, or does not match the plan or the engine.
         StateError: Some of the cluster's nodes are not running, or the cluster belongs to another account or endpoint.
@@ -228,4 +240,23 @@ def reuse_cluster(context: CloudContext, name: str, plan: Plan) -> ProvisionedCl
     require_same_engine(context, record)
     require_matching(plan, record)
     require_all_nodes_running(context, record)
-    return ProvisionedCluster(authorize_ssh(context, record), stored_inventory(context.home, record), made=False)
+    record = authorize_data(context, authorize_ssh(context, record), plan.recipe)
+    return ProvisionedCluster(record, stored_inventory(context.home, record), made=False)
+
+
+def authorize_data(context: CloudContext, record: ClusterRecord, recipe: Recipe) -> ClusterRecord:
+    """Allow the nodes of an existing cluster to access the S3 locations of a recipe, for this run and later ones.
+
+    A role of the user is never changed.
+
+    Raises:
+        BusyError: Another process is working on this cluster.
+        CloudError: AWS rejected a request.
+    """
+    granted, needed = RoleGrants.from_config(record.placement.config), role_grants(recipe)
+    if granted.covers(needed) or record.placement.config.get("roleName"):
+        return record
+    urls = f"the S3 locations of recipe {recipe.name}"
+    doing = f"allowing the nodes of cluster {record.name} to access {urls}"
+    refused = f"the nodes of cluster {record.name} may not access {urls}"
+    return update_in_place(context, record, granted.union(needed).config, doing=doing, refused=refused)

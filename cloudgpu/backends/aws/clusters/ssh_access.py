@@ -1,11 +1,9 @@
 """Open port 22 to the caller's current address, and repair security group rules that were changed manually."""
 
-from dataclasses import replace
-
 from cloudgpu.backends.aws.clusters.delete import stack_of
+from cloudgpu.backends.aws.clusters.in_place import update_in_place
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
-from cloudgpu.backends.lifecycle.reuse import IN_PLACE_OPERATIONS
 from cloudgpu.errors import BusyError, ConnectError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
@@ -26,20 +24,9 @@ def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord
     if cidr == authorized:
         _repair_drift(context, record)
         return record
-    with hold_lease(context, record.name):
-        record = context.records.cluster(record.name) or record
-        config = {**record.placement.config, "sshCidr": cidr}
-        moved = replace(record, placement=replace(record.placement, config=config))
-        engine, stack = context.cloud.engine(moved), stack_of(context.home, moved)
-        changed = sorted({step.name for step in engine.preview(stack) if step.operation not in IN_PLACE_OPERATIONS})
-        if changed:
-            # Another version of the program created the cluster. Applying this version would replace resources in use.
-            also = ", ".join(changed)
-            context.emit(Note(f"port 22 stays open only to {authorized}, because the update would also change {also}"))
-            return record
-        context.emit(Note(f"opening port 22 to {cidr} instead of {authorized}"))
-        engine.up(stack, context.emit)
-        return context.records.save_cluster(moved, context.clock.now())
+    doing = f"opening port 22 to {cidr} instead of {authorized}"
+    refused = f"port 22 stays open only to {authorized}"
+    return update_in_place(context, record, {"sshCidr": cidr}, doing=doing, refused=refused)
 
 
 def detect_caller_cidr(context: CloudContext, record: ClusterRecord) -> str:

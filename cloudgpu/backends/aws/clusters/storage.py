@@ -10,6 +10,7 @@ from cloudgpu.backends.billing.retained_billing import RetainedBilling
 from cloudgpu.backends.billing.retained_prices import storage_monthly_usd as monthly_usd
 from cloudgpu.backends.storage import StorageRequest
 from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage, RetainedStorage, StorageOutcome
+from cloudgpu.engine.config import list_setting
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.node.bootstrap.storage_mounts import Mount, parse_kind
 from cloudgpu.plan.plan import Candidate
@@ -286,14 +287,16 @@ def _mount(storage: Storage, stored: TaggedStorage) -> Mount:
 def _storage_request(
     storage: Storage, make: Make, row: AttachedStorage, cluster: str, existing: Mapping[str, str]
 ) -> StorageRequest:
-    config_names = {"vpcId": "vpcId", "subnetIds": "subnetId", "kmsKeyId": "kmsKeyId"}
+    subnet = existing.get("subnetId", "")
     config = {
         "zone": row.zone,
         "sizeGib": str(int(make.size)) if make.size else "",
         "deployment": (make.deployment or "scratch_2") if make.kind == "lustre" else "",
         "linked": make.linked or "",
         "snapshotId": make.snapshot or "",
-        **{key: existing.get(name, "") for key, name in config_names.items()},
+        "vpcId": existing.get("vpcId", ""),
+        "subnetIds": list_setting([subnet] if subnet else []),
+        "kmsKeyId": existing.get("kmsKeyId", ""),
     }
     settings = {key: text for key, text in config.items() if text}
     return StorageRequest(row.name, make.kind, row.region, not storage.keep, settings, "" if storage.keep else cluster)

@@ -11,6 +11,7 @@ from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, storage_spending
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
 from cloudgpu.engine.base import Stack
+from cloudgpu.engine.config import read_list_setting
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.paths import bundled_folder
@@ -313,10 +314,10 @@ class StorageManager:
             record.kind,
             record.region,
             record.disposable,
-            {key: record.config[key] for key in request.config if key in record.config},
+            {key: _comparable(record.config[key]) for key in request.config if key in record.config},
             record.made_for,
         )
-        if present != replace(request, config=dict(request.config)):
+        if present != replace(request, config={key: _comparable(text) for key, text in request.config.items()}):
             message = f"storage {record.name} already exists with different options"
             delete = command("cloudgpu", "storage", "delete", record.name)
             hint = f"choose another name, or run `{delete}` first; `cloudgpu storage list` shows the options"
@@ -333,6 +334,12 @@ class StorageManager:
             owner = found[0].tag("cloudgpu:owner") or "an unknown owner"
             message = f"storage {request.name} already exists in {request.region} and belongs to {owner}"
             raise UsageError(message, hint="choose another name; `cloudgpu storage list` lists existing storage")
+
+
+def _comparable(text: str) -> str:
+    """Return a setting in one form: records of version 0.1.0 have a list of one ID without brackets."""
+    items = read_list_setting(text) if text.startswith("[") else ()
+    return ",".join(map(str, items)) if items else text
 
 
 def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[TaggedStorage], *, delete_data: bool) -> None:

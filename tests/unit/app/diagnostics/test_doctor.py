@@ -77,6 +77,13 @@ def examined(account=None, *, machine=()):
     return run_checks(target="aws", region="us-east-1", account=opened, grants=GRANTS, machine=machine)
 
 
+@pytest.mark.parametrize("region", ["cn-north-1", "us-gov-west-1", "us-isob-east-1", "eusc-de-east-1"])
+def test_region_of_another_partition_is_named_without_asking_aws(region):
+    found = run_checks(target="aws", region=region, account=lambda: 1 / 0, grants=GRANTS, machine=())
+    assert states(found)["region"] == "failed"
+    assert f"region {region} is in " in found.failed[0].detail
+
+
 def states(diagnostic):
     return {check.name: check.state for check in diagnostic.checks}
 

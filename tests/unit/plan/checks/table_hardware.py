@@ -47,6 +47,14 @@ HARDWARE = (
             resources(gpu="V100:8", regions=["us-eastt-1"]),
             ("error", 'unknown region us-eastt-1; did you mean "us-east-1"?', "--set resources.regions=us-east-1"),
         ),
+        fails(
+            resources(gpu="V100:8", regions=["cn-north-1"]),
+            (
+                "error",
+                "region cn-north-1 is in AWS China (partition aws-cn), which cloudgpu does not support",
+                "--set resources.regions=us-east-1, with an account of the partition aws",
+            ),
+        ),
     ),
     row(
         "candidates",

@@ -232,6 +232,25 @@ ENVIRONMENT = (
         ),
     ),
     row(
+        "upload-scope",
+        PlanInputs({"outputs": ["out"], "outputs_to": "s3://bucket/x", "checkpoint": {"path": "c", "to": "s3://b-1"}}),
+        fails(
+            PlanInputs(
+                {
+                    "outputs": ["out"],
+                    "outputs_to": "s3://bucket/{run}",
+                    "checkpoint": {"path": "c", "to": "s3://b-1/runs/{run}/c"},
+                }
+            ),
+            (
+                "note",
+                "`train` lets new nodes write only their own run; `up`, a matrix and a further run allow "
+                "s3://b-1/runs/*/c and s3://bucket/*",
+                "",
+            ),
+        ),
+    ),
+    row(
         "idle",
         PlanInputs(),
         fails(

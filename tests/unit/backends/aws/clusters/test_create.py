@@ -193,3 +193,52 @@ def test_resumed_attempt_keeps_the_image_of_its_first_launch(workspace, make):
         for candidate in (newer, elsewhere, another)
     ]
     assert (record.placement.config["image"], images) == ("ami-1", ["ami-1", "ami-2", "ami-3"])
+
+
+def uploading(make, to="s3://bucket/runs/{run}", **sections):
+    return make.plan(make.candidate(), checkpoint={"path": "ckpt", "to": to}, **sections)
+
+
+def writable(workspace, name="demo"):
+    return workspace.records.cluster(name).placement.config.get("writable", "")
+
+
+def test_cluster_of_one_run_may_upload_only_this_run(workspace, make):
+    workspace.provisioning.up(uploading(make), "demo", run_id="quickstart-k3fz8w")
+    assert writable(workspace) == '["bucket/runs/quickstart-k3fz8w"]'
+
+
+def test_cluster_of_up_may_upload_any_run_and_nothing_beside_it(workspace, make):
+    workspace.provisioning.up(uploading(make, "s3://bucket/run-{run}/ckpt"), "demo")
+    assert writable(workspace) == '[["bucket/run-", "/ckpt"]]'
+
+
+def test_another_run_on_a_cluster_may_upload_too(workspace, make):
+    workspace.provisioning.up(uploading(make), "demo", run_id="quickstart-k3fz8w")
+    workspace.cloud.calls.clear()
+    workspace.provisioning.reuse("demo", uploading(make))
+    assert writable(workspace) == '["bucket/runs/quickstart-k3fz8w", ["bucket/runs/", ""]]'
+    assert workspace.cloud.calls == [("up", "us-east-1", "us-east-1c")]
+    assert workspace.notes[-1] == ("allowing the nodes of cluster demo to access the S3 locations of recipe quickstart")
+    workspace.cloud.calls.clear()
+    workspace.provisioning.reuse("demo", uploading(make))
+    assert workspace.cloud.calls == []
+
+
+def test_run_that_continues_the_cluster_of_an_interrupted_run_may_upload(workspace, make):
+    plan = uploading(make)
+    record = workspace.provisioning._new_record(plan, "demo", "quickstart-k3fz8w")
+    workspace.records.save_cluster(record, workspace.clock.now())
+    workspace.provisioning.up(plan, "demo", run_id="quickstart-zzzzzz")
+    assert '["bucket/runs/", ""]' in writable(workspace)
+
+
+def test_role_of_the_user_is_not_changed_for_another_run(workspace, make):
+    workspace.provisioning.up(uploading(make), "demo", run_id="quickstart-k3fz8w")
+    record = workspace.records.cluster("demo")
+    config = {**record.placement.config, "roleName": "own"}
+    record = replace(record, placement=replace(record.placement, config=config))
+    workspace.records.save_cluster(record, workspace.clock.now())
+    workspace.cloud.calls.clear()
+    workspace.provisioning.reuse("demo", uploading(make))
+    assert workspace.cloud.calls == []

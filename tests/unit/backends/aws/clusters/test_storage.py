@@ -109,7 +109,7 @@ def test_existing_storage_is_mounted_and_survives_the_cluster(cluster_storage, s
     (mount,) = ready.mounts
     assert (mount.to, mount.read_only, mount.mount_name) == ("/sets", True, "mnt")
     assert mount.source == "fs-sets.fsx.us-east-1.amazonaws.com"
-    assert ready.config["storageSecurityGroupIds"] == "sg-sets"
+    assert ready.groups == ("sg-sets",)
     assert [row.ends for row in workspace.context.records.cluster("demo").placement.storage] == [False]
     ended = cluster_storage.end(record)
     assert (ended.ended, [storage.name for storage in ended.kept]) == ((), ["sets"])

@@ -1,0 +1,127 @@
+"""Permissions to create and delete the nodes' roles and the schedules, and the boundary of these roles.
+
+An identity that may create roles and write their policies has every permission of the account, unless AWS requires a
+boundary for the roles: a managed policy that limits what a role may do, whatever its own policies allow. An
+administrator creates the boundary once. The identity can then neither create a role without it, nor add a policy to a
+role that does not have it, nor change it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from cloudgpu.aws.iam.grants import Grant
+
+BOUNDARY_NAME: Final = "cloudgpu-boundary"
+ROLES_WITH_BOUNDARY: Final = "RolesWithBoundary"
+"""Name of the grant that depends on the boundary."""
+_ROLES, _PROFILES = "arn:aws:iam::*:role/cloudgpu-*", "arn:aws:iam::*:instance-profile/cloudgpu-*"
+_BOUNDARY_KEY: Final = "iam:PermissionsBoundary"
+_BOUNDARY_ARN: Final = f"arn:aws:iam::*:policy/{BOUNDARY_NAME}"
+_OF_CLUSTER: Final = {"StringLike": {"aws:ResourceTag/cloudgpu:token": "?*"}}
+
+ROLE_GRANTS: tuple[Grant, ...] = (
+    Grant(
+        ROLES_WITH_BOUNDARY,
+        "create node roles",
+        ("iam:AttachRolePolicy", "iam:CreateRole", "iam:PutRolePolicy"),
+        (_ROLES,),
+        {"StringLike": {_BOUNDARY_KEY: _BOUNDARY_ARN}},
+    ),
+    Grant(
+        "Identities",
+        "manage node roles",
+        (
+            "iam:AddRoleToInstanceProfile",
+            "iam:CreateInstanceProfile",
+            "iam:DeleteInstanceProfile",
+            "iam:DeleteRole",
+            "iam:DeleteRolePolicy",
+            "iam:DetachRolePolicy",
+            "iam:GetInstanceProfile",
+            "iam:GetRole",
+            "iam:GetRolePolicy",
+            "iam:ListAttachedRolePolicies",
+            "iam:ListInstanceProfilesForRole",
+            "iam:ListRolePolicies",
+            "iam:ListRoleTags",
+            "iam:RemoveRoleFromInstanceProfile",
+            "iam:TagInstanceProfile",
+            "iam:TagRole",
+            "iam:UntagInstanceProfile",
+            "iam:UntagRole",
+            "iam:UpdateAssumeRolePolicy",
+            "iam:UpdateRole",
+            "iam:UpdateRoleDescription",
+        ),
+        (_ROLES, _PROFILES),
+    ),
+    Grant("ReadBoundary", "find the boundary of roles", ("iam:GetPolicy",), (_BOUNDARY_ARN,)),
+    Grant(
+        "PassIdentity",
+        "pass roles to nodes",
+        ("iam:PassRole",),
+        (_ROLES,),
+        {"StringEquals": {"iam:PassedToService": ["ec2.amazonaws.com", "scheduler.amazonaws.com"]}},
+    ),
+    Grant("ListSchedules", "search schedules", ("scheduler:ListScheduleGroups",)),
+    Grant(
+        "Schedules",
+        "schedule node termination",
+        (
+            "scheduler:CreateSchedule",
+            "scheduler:CreateScheduleGroup",
+            "scheduler:DeleteSchedule",
+            "scheduler:DeleteScheduleGroup",
+            "scheduler:GetSchedule",
+            "scheduler:GetScheduleGroup",
+            "scheduler:ListTagsForResource",
+            "scheduler:TagResource",
+            "scheduler:UntagResource",
+            "scheduler:UpdateSchedule",
+        ),
+        ("arn:aws:scheduler:*:*:schedule-group/cloudgpu-*", "arn:aws:scheduler:*:*:schedule/cloudgpu-*"),
+    ),
+)
+"""Permissions for roles, in a policy of its own: the main one is full, and users with their own role need fewer."""
+
+BOUNDARY_GRANTS: tuple[Grant, ...] = (
+    Grant(
+        "EndNodes",
+        "terminate nodes",
+        ("ec2:DeleteFleets", "ec2:TerminateInstances"),
+        ("arn:aws:ec2:*:*:fleet/*", "arn:aws:ec2:*:*:instance/*"),
+        _OF_CLUSTER,
+    ),
+    Grant(
+        "Data",
+        "access the data of recipes",
+        ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:ListBucket", "s3:PutObject"),
+        ("arn:aws:s3:::*",),
+    ),
+    Grant(
+        "Sessions",
+        "connect nodes to Session Manager",
+        (
+            "ssm:UpdateInstanceInformation",
+            "ssmmessages:CreateControlChannel",
+            "ssmmessages:CreateDataChannel",
+            "ssmmessages:OpenControlChannel",
+            "ssmmessages:OpenDataChannel",
+        ),
+    ),
+)
+"""The most that a role of cloudgpu may do: the program in `infra/` never grants more. Contains no permission to IAM."""
+
+
+def grants_for_boundary(grants: Sequence[Grant], boundary_arn: str) -> tuple[Grant, ...]:
+    """Return the grants with the boundary that this user's roles get; empty if they get none.
+
+    `doctor` then tests the calls as the cluster program makes them.
+    """
+    return tuple(
+        replace(grant, conditions={"StringLike": {_BOUNDARY_KEY: boundary_arn}} if boundary_arn else {})
+        if _BOUNDARY_KEY in grant.conditions.get("StringLike", {})
+        else grant
+        for grant in grants
+    )
