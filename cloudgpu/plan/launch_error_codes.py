@@ -1,5 +1,6 @@
 """Failover: map each AWS error code to the candidates that it rules out."""
 
+import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -33,46 +34,85 @@ class FailoverRule:
     summary: str
 
 
+UNKNOWN_TYPE: Final = FailoverRule(NotOfferedError, "type", "retired or unknown type")
+UNUSABLE_KEY: Final = FailoverRule(LaunchError, "stop", "a KMS key of the disks cannot be used")
+WRONG_IMAGE: Final = FailoverRule(NotOfferedError, "type", "the image does not support the type")
+
 _ROWS: Final[tuple[tuple[FailoverRule, tuple[str, ...]], ...]] = (
     (
         FailoverRule(CapacityError, "zone", "no capacity"),
         (
             "InsufficientInstanceCapacity",
             "InsufficientHostCapacity",
+            "InsufficientCapacityOnHost",
             "InsufficientReservedInstanceCapacity",
+            "InsufficientReservedInstancesCapacity",
             "InsufficientCapacityOnOutpost",
             "InsufficientCapacity",
+            "IncompatibleHostRequirements",
+            "UnavailableHostRequirements",
             "ReservationCapacityExceeded",
             "UnfulfillableCapacity",
         ),
     ),
+    (FailoverRule(CapacityError, "zone", "no capacity for disks"), ("InsufficientVolumeCapacity",)),
     (FailoverRule(CapacityError, "zone", "no free address in the subnet"), ("InsufficientFreeAddressesInSubnet",)),
+    (FailoverRule(CapacityError, "region", "no public addresses available"), ("InsufficientAddressCapacity",)),
     (FailoverRule(CapacityError, "zone", "spot price above the maximum price"), ("SpotMaxPriceTooLow",)),
     (
         FailoverRule(CapacityError, "zone", "spot capacity withdrawn"),
-        ("SpotInstanceTermination", "SpotInstanceShutdown"),
+        (
+            "SpotInstanceTermination",
+            "SpotInstanceShutdown",
+            "Server.SpotInstanceTermination",
+            "Server.SpotInstanceShutdown",
+        ),
     ),
-    # `Server.InternalError` and the like: AWS terminated a node of the cluster during startup.
+    # `Server.InternalError`, `Server.ScheduledStop` and the like: AWS terminated a node during startup.
     (FailoverRule(CapacityError, "zone", "a node was terminated during startup"), ("Server",)),
     (
         FailoverRule(QuotaError, "pool", "quota reached"),
         ("MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "InstanceLimitExceeded"),
     ),
+    # The quota of NAT gateways applies to each zone.
+    (FailoverRule(QuotaError, "zone", "quota reached"), ("NatGatewayLimitExceeded",)),
     (
         FailoverRule(QuotaError, "region", "quota reached"),
         (
-            "MaxFleetCountExceeded",
-            "VpcLimitExceeded",
-            "InternetGatewayLimitExceeded",
-            "SecurityGroupLimitExceeded",
-            "VolumeLimitExceeded",
             "AddressLimitExceeded",
+            "HostLimitExceeded",
+            "InternetGatewayLimitExceeded",
+            "KeyPairLimitExceeded",
+            "MaxFleetCountExceeded",
+            "MaxIOPSLimitExceeded",
+            "MaxSpotFleetRequestCountExceeded",
+            "MaxTemplateLimitExceeded",
+            "NetworkInterfaceLimitExceeded",
+            "PlacementGroupLimitExceeded",
+            "RequestResourceCountExceeded",
+            "RouteTableLimitExceeded",
+            "SecurityGroupLimitExceeded",
+            "SubnetLimitExceeded",
+            "VolumeLimitExceeded",
+            "VpcEndpointLimitExceeded",
+            "VpcLimitExceeded",
+            "Client.VolumeLimitExceeded",
         ),
     ),
     # The limits of IAM apply to the whole account.
     (FailoverRule(QuotaError, "stop", "quota reached"), ("LimitExceeded", "ResourceLimitExceeded")),
     (FailoverRule(NotOfferedError, "zone", "not offered"), ("Unsupported",)),
-    (FailoverRule(NotOfferedError, "type", "retired or unknown type"), ("InvalidInstanceType",)),
+    (FailoverRule(NotOfferedError, "zone", "disk type not offered"), ("VolumeTypeNotAvailableInZone",)),
+    (
+        FailoverRule(NotOfferedError, "zone", "zone not available to the account"),
+        ("InvalidZone.NotFound", "InvalidAvailabilityZone"),
+    ),
+    (UNKNOWN_TYPE, ("InvalidInstanceType",)),
+    (
+        FailoverRule(NotOfferedError, "type", "more disks or interfaces than the type supports"),
+        ("AttachmentLimitExceeded", "PrivateIpAddressLimitExceeded", "InvalidInterface.IpAddressLimitExceeded"),
+    ),
+    (FailoverRule(NotOfferedError, "type", "no encrypted disks for the type"), ("EncryptedVolumesNotSupported",)),
     (
         FailoverRule(ThrottledError, "again", "throttled"),
         (
@@ -81,6 +121,9 @@ _ROWS: Final[tuple[tuple[FailoverRule, tuple[str, ...]], ...]] = (
             "ThrottlingException",
             "ThrottledException",
             "RequestThrottled",
+            "RequestThrottledException",
+            "RequestTimeout",
+            "RequestTimeoutException",
             "TooManyRequestsException",
             "EC2ThrottledException",
             "SlowDown",
@@ -90,6 +133,7 @@ _ROWS: Final[tuple[tuple[FailoverRule, tuple[str, ...]], ...]] = (
             "InternalFailure",
             "InternalServerError",
             "Unavailable",
+            "ConcurrentTagAccess",
             "PriorRequestNotComplete",
         ),
     ),
@@ -99,6 +143,7 @@ _ROWS: Final[tuple[tuple[FailoverRule, tuple[str, ...]], ...]] = (
             "ExpiredToken",
             "ExpiredTokenException",
             "RequestExpired",
+            "InvalidSecurity.RequestHasExpired",
             "AuthFailure",
             "UnauthorizedOperation",
             "OptInRequired",
@@ -115,11 +160,75 @@ _ROWS: Final[tuple[tuple[FailoverRule, tuple[str, ...]], ...]] = (
             "IncompleteSignature",
         ),
     ),
+    # Reasons of instances that ended while starting; no other zone would help.
+    (
+        UNUSABLE_KEY,
+        (
+            "Client.InternalError",
+            "Client.InvalidKMSKey.InvalidState",
+            "CustomerKeyHasBeenRevoked",
+            "InvalidKMSKey.InvalidState",
+        ),
+    ),
+    (
+        FailoverRule(LaunchError, "stop", "the image's snapshot does not exist"),
+        ("Client.InvalidSnapshot.NotFound",),
+    ),
+    (
+        FailoverRule(LaunchError, "stop", "terminated by another user or program"),
+        ("Client.UserInitiatedShutdown", "Client.UserInitiatedHibernate", "Client.InstanceTerminated"),
+    ),
+    (FailoverRule(LaunchError, "stop", "powered off by itself"), ("Client.InstanceInitiatedShutdown",)),
 )
 RULES_BY_CODE: Final[Mapping[str, FailoverRule]] = {code: rule for rule, codes in _ROWS for code in codes}
 
+
+@dataclass(frozen=True)
+class _TextRule:
+    """A rule for codes that AWS uses for several problems, which only the message distinguishes."""
+
+    codes: frozenset[str]
+    text: re.Pattern[str]
+    rule: FailoverRule
+
+
+_REQUEST_CODES: Final = frozenset(
+    {
+        "InvalidFleetConfig",
+        "InvalidFleetConfiguration",
+        "InvalidParameter",
+        "InvalidParameterCombination",
+        "InvalidParameterValue",
+        "InvalidRequest",
+        "Unsupported",
+        "UnsupportedOperation",
+    }
+)
+_BY_TEXT: Final = (
+    # In a fleet's errors, AWS reports a type that a zone does not offer as `InvalidFleetConfiguration`, even if
+    # DescribeInstanceTypeOfferings lists the zone (github.com/aws/karpenter-provider-aws issues 476 and 2243).
+    _TextRule(
+        _REQUEST_CODES,
+        re.compile(r"not (currently )?supported in (your|the) requested Availability Zone", re.IGNORECASE),
+        FailoverRule(NotOfferedError, "zone", "not offered"),
+    ),
+    _TextRule(
+        _REQUEST_CODES,
+        re.compile(r"architecture|boot mode|Elastic Network Adapter \(?ENA|NVMe driver", re.IGNORECASE),
+        WRONG_IMAGE,
+    ),
+    _TextRule(
+        _REQUEST_CODES - {"Unsupported", "UnsupportedOperation"},
+        re.compile(r"instance ?types?\b", re.IGNORECASE),
+        UNKNOWN_TYPE,
+    ),
+)
+
 DEFAULT_RULE: Final = FailoverRule(BadRequestError, "stop", "refused")
 """Rule for codes that are not in the table: the request itself is invalid and would be rejected everywhere."""
+
+_ENDED_AT_START: Final = FailoverRule(LaunchError, "stop", "a node ended while starting")
+"""Rule for state reasons (`Client.SomeReason`) that are not in the table."""
 
 FIRST_PAUSE_S: Final = 30.0
 LONGEST_PAUSE_S: Final = 300.0
@@ -127,14 +236,27 @@ _GROWTH: Final = 1.6
 _JITTER: Final = 0.2
 
 
-def find_rule(code: str) -> FailoverRule | None:
-    """Return the rule for a code, or for its part before the dot (`AuthFailure.SomeReason`); None if there is none."""
-    return RULES_BY_CODE.get(code) or RULES_BY_CODE.get(code.partition(".")[0])
+def find_rule(code: str, message: str = "") -> FailoverRule | None:
+    """Return the rule for a code, which may depend on AWS's message; None if there is none.
+
+    A code without a rule of its own has the rule of its part before the dot (`AuthFailure.SomeReason`). A state reason
+    without one (`Client.SomeCode`) has the rule of the same error code, if that code is about a launch.
+    """
+    by_text = next((row.rule for row in _BY_TEXT if code in row.codes and row.text.search(message)), None)
+    own = by_text or RULES_BY_CODE.get(code)
+    if own is not None:
+        return own
+    root, _, rest = code.partition(".")
+    if root in ("Client", "Server") and rest:
+        of_code = RULES_BY_CODE.get(rest)
+        if of_code is not None and issubclass(of_code.error, LaunchError):
+            return of_code
+    return _ENDED_AT_START if root == "Client" and rest else RULES_BY_CODE.get(root)
 
 
 def rule_for_error(err: CloudGpuError) -> FailoverRule:
     """Return the rule for an error's code or, if the code is unknown, for its class; otherwise `DEFAULT_RULE`."""
-    rule = find_rule(getattr(err, "code", ""))
+    rule = find_rule(getattr(err, "code", ""), err.message)
     if rule is not None:
         return rule
     if isinstance(err, QuotaError):

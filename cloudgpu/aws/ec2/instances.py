@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cloudgpu.aws.ec2.tagging import tags_to_dict
-from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, is_gone
+from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, error_from_code, is_gone
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import poll
 from cloudgpu.clock import Clock
-from cloudgpu.errors import CloudGpuError
+from cloudgpu.errors import CloudGpuError, LaunchError
 
 _FILTER_VALUES = 200
 """EC2's limit on the number of values in one filter."""
@@ -154,3 +154,10 @@ def _instance(row: Mapping[str, Any]) -> Instance:
         reason=reason.get("Code") or "",
         reason_text=reason.get("Message") or "",
     )
+
+
+def launch_failure(instance: Instance) -> LaunchError:
+    """Return the error for an instance that did not start. Its state reason decides what else is worth trying."""
+    doing = f"instance {instance.id} terminated while starting"
+    err = error_from_code(instance.reason, instance.reason_text or instance.state, doing)
+    return err if isinstance(err, LaunchError) else LaunchError(err.message, code=instance.reason, hint=err.hint)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from cloudgpu.aws.ec2.instances import TERMINATING_STATES, Instance, describe, find_instances, terminate
+from cloudgpu.aws.ec2.instances import TERMINATING_STATES, Instance, describe, find_instances, launch_failure, terminate
 from cloudgpu.aws.ec2.tagging import INTENT_TAG, retag_all, tag_specification
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler, all_tags, tag_outputs
@@ -210,7 +210,7 @@ def _running(ctx: HandlerContext, fleet_id: str, ids: Sequence[str]) -> tuple[In
         instances = describe(ctx.clients, ids)
         for instance in instances:
             if instance.state in TERMINATING_STATES:
-                raise _launch_failure(instance)
+                raise launch_failure(instance)
         return (
             instances
             if len(instances) == len(ids) and all(instance.state == "running" for instance in instances)
@@ -219,19 +219,6 @@ def _running(ctx: HandlerContext, fleet_id: str, ids: Sequence[str]) -> tuple[In
 
     what = ids[0] if len(ids) == 1 else f"{len(ids)} instances of {fleet_id}"
     return poll(ctx.clock, look, what=f"{what} to start running", total_s=_RUNNING_S)
-
-
-def _launch_failure(instance: Instance) -> LaunchError:
-    """Return the error for an instance that did not start. An unknown `Server.` code becomes a capacity error."""
-    source, _, code = instance.reason.rpartition(".")
-    err = error_from_code(
-        code, instance.reason_text or instance.state, f"instance {instance.id} terminated while starting"
-    )
-    if isinstance(err, LaunchError):
-        return err
-    # After an internal AWS error, a launch in another zone may succeed.
-    error_class = CapacityError if source == "Server" else LaunchError
-    return error_class(err.message, code=instance.reason, hint=err.hint)
 
 
 def _members(clients: Clients, fleet_id: str) -> tuple[Instance, ...]:

@@ -11,6 +11,7 @@ from botocore.parsers import ResponseParserError
 from cloudgpu.decoding import malformed_as
 from cloudgpu.errors import AuthError, BadRequestError, CloudError, CloudGpuError, LaunchError, ThrottledError
 from cloudgpu.plan import launch_error_codes
+from cloudgpu.plan.launch_error_codes import FailoverRule
 
 UNREACHABLE = "Unreachable"
 """`CloudError.code` for a call that received no usable response. The call may or may not have taken effect."""
@@ -30,13 +31,16 @@ _EXPIRED: Mapping[str, str] = {
 For example, EC2 reports an expired session as an expired request.
 """
 
-_NO_SUCH_TYPE = re.compile(r"instance ?type", re.IGNORECASE)
-"""Matches the message of an `InvalidParameterValue` error caused by the instance type."""
-
 _TAKEN = re.compile(r"Duplicate$|AlreadyExists|EntityAlreadyExists|^ConflictException$")
 _GONE = re.compile(r"NotFound(Exception)?$|^NoSuch|\.Unknown$|^404$|DoesNotExist$")
 _IN_USE = re.compile(r"^DependencyViolation$|InUse$|^DeleteConflict$|^ResourceInUse|^IncorrectState$")
 
+_OTHER_IMAGE = "choose another image with `resources.image`, or omit it to use the default image of each type"
+_KMS_KEY = (
+    "enable the key and allow your identity, in the key's policy or by a grant, to use kms:CreateGrant, kms:Decrypt, "
+    "kms:DescribeKey, kms:GenerateDataKeyWithoutPlaintext and kms:ReEncrypt* with it (for spot nodes, the role "
+    "AWSServiceRoleForEC2Spot as well); or change the setting `kms_key_id`"
+)
 _HINTS: Mapping[str, str] = {
     "VcpuLimitExceeded": "request more vCPUs in Service Quotas (P on-demand: L-417A185B, G and VT: L-DB2E81BA)",
     "InstanceLimitExceeded": "request more vCPUs in Service Quotas (P on-demand: L-417A185B, G and VT: L-DB2E81BA)",
@@ -45,6 +49,28 @@ _HINTS: Mapping[str, str] = {
     "AddressLimitExceeded": "release unused Elastic IPs, or request a higher limit in Service Quotas (L-0263D0A3)",
     "InvalidInstanceType": "choose a type that `cloudgpu plan` lists: AWS has retired this type or never offered it",
     "Unsupported": "try another zone or type",
+    "InvalidFleetConfiguration": "try another zone or type",
+    "VolumeTypeNotAvailableInZone": "try another zone",
+    "InvalidZone.NotFound": "choose a zone that `cloudgpu plan` lists",
+    "InvalidAvailabilityZone": "choose a zone that `cloudgpu plan` lists",
+    "VolumeLimitExceeded": "delete unused volumes, or request more gp3 storage in Service Quotas (L-7A658B76)",
+    "Client.VolumeLimitExceeded": "delete unused volumes, or request more gp3 storage in Service Quotas (L-7A658B76)",
+    "NetworkInterfaceLimitExceeded": "delete unused network interfaces, or request more in Service Quotas (L-DF5E4CA3)",
+    "VPCIdNotSpecified": "set `vpc_id`, set `create_vpc = true`, or run `aws ec2 create-default-vpc`",
+    "DefaultVpcDoesNotExist": "set `vpc_id`, set `create_vpc = true`, or run `aws ec2 create-default-vpc`",
+    "IdempotentInstanceTerminated": "delete the cluster with `cloudgpu down`, then run the command again",
+    "InvalidAMIID.NotFound": _OTHER_IMAGE,
+    "InvalidAMIID.Unavailable": _OTHER_IMAGE,
+    "TagLimitExceeded": "remove some of your own tags: AWS allows 50 tags on a resource",
+    "Client.InternalError": _KMS_KEY,
+    "Client.InvalidKMSKey.InvalidState": _KMS_KEY,
+    "InvalidKMSKey.InvalidState": _KMS_KEY,
+    "CustomerKeyHasBeenRevoked": _KMS_KEY,
+    "Client.InvalidSnapshot.NotFound": _OTHER_IMAGE,
+    "Client.UserInitiatedShutdown": "find the caller of TerminateInstances in CloudTrail: a person or a clean-up "
+    "program of the account terminated the node",
+    "Client.InstanceInitiatedShutdown": "check that the expiry has not passed and that the image starts without "
+    "powering off",
     "SpotMaxPriceTooLow": "use on-demand",
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted": "ask an administrator to run once: "
     "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`",
@@ -155,18 +181,15 @@ def error_from_code(code: str, message: str, doing: str, *, request_id: str = ""
 
     The rules in `launch_error_codes` determine its class, which is BadRequestError for an unknown code.
     """
-    rule = launch_error_codes.find_rule(_code(code, message)) or launch_error_codes.DEFAULT_RULE
-    reason = message.rstrip(".")
+    rule = launch_error_codes.find_rule(code, message) or launch_error_codes.DEFAULT_RULE
+    # AWS reports an unknown instance type in a launch as `InvalidParameterValue`.
+    effective = "InvalidInstanceType" if rule.summary == launch_error_codes.UNKNOWN_TYPE.summary else code
+    reason = message.removeprefix(f"{code}: ").rstrip(".")
     text = f"{doing}: {_EXPIRED[code]}: {reason} ({code})" if code in _EXPIRED else f"{doing}: {reason} ({code})"
-    hint = _HINTS.get(code) or _HINTS.get(_root(_code(code, message))) or _hint(code, rule.error)
+    hint = _HINTS.get(effective) or _HINTS.get(_root(effective)) or _hint(code, rule)
     if issubclass(rule.error, LaunchError):
-        return rule.error(text, code=_code(code, message), hint=hint)
+        return rule.error(text, code=effective, hint=hint)
     return rule.error(text, code=code, request_id=request_id, hint=hint)
-
-
-def _code(code: str, message: str) -> str:
-    """Return the effective error code. AWS reports an unknown instance type in a launch as `InvalidParameterValue`."""
-    return "InvalidInstanceType" if code == "InvalidParameterValue" and _NO_SUCH_TYPE.search(message) else code
 
 
 def _root(code: str) -> str:
@@ -188,12 +211,14 @@ def is_taken(err: CloudGpuError) -> bool:
     return isinstance(err, CloudError) and bool(_TAKEN.search(err.code))
 
 
-def _hint(code: str, error: type[LaunchError] | type[CloudError]) -> str:
+def _hint(code: str, rule: FailoverRule) -> str:
+    if rule.summary == launch_error_codes.WRONG_IMAGE.summary:
+        return _OTHER_IMAGE
     if _TAKEN.search(code):
         return "choose another cluster name, or run `cloudgpu down` for the cluster that uses this name"
-    if error is AuthError:
+    if rule.error is AuthError:
         return "run `aws sts get-caller-identity`, and check the permissions of the identity that it prints"
-    if error is ThrottledError:
+    if rule.error is ThrottledError:
         return "run the command again in a minute: AWS is throttling requests"
     return ""
 

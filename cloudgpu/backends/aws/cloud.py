@@ -9,7 +9,7 @@ from threading import Lock
 
 from cloudgpu.aws.ec2 import billing_times, host_keys, instances, machine_images, reservations
 from cloudgpu.aws.ec2.billing_times import Lifetime
-from cloudgpu.aws.ec2.instances import Instance
+from cloudgpu.aws.ec2.instances import Instance, launch_failure
 from cloudgpu.aws.ec2.retag import add_missing_tags
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
 from cloudgpu.aws.pricing import offers, quotas
@@ -375,7 +375,8 @@ def _require_live(record: ClusterRecord, instance: Instance) -> None:
     if instance.state not in ALIVE_STATES:
         reason = f": {instance.reason_text or instance.reason}" if instance.reason_text or instance.reason else ""
         message = f"instance {instance.id} changed to {instance.state} before it was reachable{reason}"
-        raise CloudError(message, hint=command("cloudgpu", "down", record.name))
+        delete = f"delete the cluster with `{command('cloudgpu', 'down', record.name)}`"
+        raise CloudError(message, hint="; ".join(filter(None, [launch_failure(instance).hint, delete])))
 
 
 def cluster_tags(record: ClusterRecord) -> dict[str, str]:

@@ -25,6 +25,7 @@ class ActiveConditions:
             self.since = self._clock.now()
             self.times_applied = 0
             self._left: dict[tuple[str, str], int] = {}
+            self._left["start", ""] = now.failed_starts
             self._tokens: dict[str, tuple[float, float]] = {}
 
     def skewed_now(self) -> datetime:
@@ -72,6 +73,10 @@ class ActiveConditions:
         with self._lock:
             self._left.setdefault(("console", instance_id), self.now.console_calls)
         return self._spent("console", instance_id)
+
+    def failure_at_start(self) -> str:
+        """Count an instance that starts. Return the code of the reason why it must not start, or an empty string."""
+        return self.now.start_reason if self._spent("start", "") else ""
 
     def should_throttle(self, region: str) -> bool:
         """Take one token from the region's token bucket. Return True if the bucket is empty."""

@@ -34,6 +34,10 @@ class Conditions:
     """Seconds by which AWS's clock is ahead of this machine's clock."""
     fleet_short_by: int = 0
     """Number of instances that a fleet fails to launch despite free capacity, even if fewer than its minimum remain."""
+    failed_starts: int = 0
+    """Number of instances that terminate instead of starting, with the state reason `start_reason`."""
+    start_reason: str = "Server.InternalError"
+    """Code of the state reason of instances that do not start, as EC2's `StateReason` lists them."""
     retired: tuple[str, ...] = ()
     """Patterns of instance types that AWS no longer offers."""
     free_addresses: Mapping[str, int] = field(default_factory=dict)
@@ -80,6 +84,8 @@ def _fits(type_name: str, value: object) -> bool:
         return isinstance(value, _TYPES[type_name]) and isinstance(value, bool) == (type_name == "bool")
     if type_name.startswith("tuple"):
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    if type_name == "str":
+        return isinstance(value, str)
     return isinstance(value, dict) and all(
         isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in value.values()
     )

@@ -187,7 +187,7 @@ def test_fleet_skips_unsupported_pools_and_reports_their_errors(rig, fleet):
     assert len(made["Instances"]) == 1
     only = rig.ec2.create_fleet(**fleet(1, [rig.subnet("us-east-1a")]))
     assert only["Instances"] == []
-    assert only["Errors"][0]["ErrorCode"] == "Unsupported"
+    assert only["Errors"][0]["ErrorCode"] == "InvalidFleetConfiguration"
     retired = fleet(1, [rig.subnet()])
     retired["LaunchTemplateConfigs"][0]["Overrides"][0]["InstanceType"] = "p3.16xlarge"
     assert rig.ec2.create_fleet(**retired)["Errors"][0]["ErrorCode"] == "InvalidInstanceType"

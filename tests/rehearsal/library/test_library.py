@@ -69,6 +69,7 @@ CASES = {
     "clock-skew": Case(8, ("correct this machine's clock",), down=8),
     "node-clock-skew": Case(nodes=2),
     "launch-fails": Case(zones=SECOND),
+    "kms-key-denied": Case(4, ("get-ebs-default-kms-key-id", "kms_key_id")),
     "node-never-boots": Case(8, ("no host key on the console",), settings=SHORT_BOOT),
     "sshd-dies": Case(9, ("refused the connection",), command="train", settings={"boot_seconds": 10}),
     "host-key-changed": Case(9, ("has an unexpected host key",), command="train"),

@@ -6,6 +6,7 @@ from itertools import islice, pairwise
 
 import pytest
 
+from cloudgpu.aws.session.errors import error_from_code
 from cloudgpu.errors import (
     AuthError,
     BadRequestError,
@@ -81,6 +82,148 @@ def test_error_code_maps_to_error_class_and_remaining_candidates(code):
     assert rule.error is error
     assert launch_error_codes.remaining_candidates(OTHERS, REFUSED, rule.skips) == remaining
     assert (rule.skips == "again") == (error is ThrottledError)
+
+
+ANYWHERE = "https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html"
+STATE_REASON = "https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html"
+PARALLELCLUSTER = "https://docs.aws.amazon.com/parallelcluster/latest/ug/slurm-short-capacity-fail-mode-v3.html"
+KARPENTER = "github.com/aws/karpenter-provider-aws, pkg/errors/errors.go"
+BOTOCORE = "github.com/boto/botocore, botocore/data/_retry.json and retries/standard.py"
+SIGNING = "https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_iam-signature.html and common errors of IAM"
+
+DECISIONS: list[tuple[type, str, str, str]] = [
+    # What a launch, and the disks, interfaces and networks of a launch, can return: each code that AWS publishes.
+    (CapacityError, "zone", ANYWHERE, """
+        InsufficientInstanceCapacity InsufficientHostCapacity InsufficientCapacityOnHost InsufficientCapacity
+        InsufficientReservedInstanceCapacity InsufficientReservedInstancesCapacity ReservationCapacityExceeded
+        InsufficientFreeAddressesInSubnet InsufficientVolumeCapacity IncompatibleHostRequirements
+        UnavailableHostRequirements
+    """),
+    (CapacityError, "zone", KARPENTER, "UnfulfillableCapacity"),
+    (CapacityError, "zone", PARALLELCLUSTER, "SpotMaxPriceTooLow InsufficientCapacityOnOutpost"),
+    (CapacityError, "region", ANYWHERE, "InsufficientAddressCapacity"),
+    (QuotaError, "pool", ANYWHERE, "InstanceLimitExceeded VcpuLimitExceeded MaxSpotInstanceCountExceeded"),
+    (QuotaError, "zone", ANYWHERE, "NatGatewayLimitExceeded"),
+    (QuotaError, "region", ANYWHERE, """
+        AddressLimitExceeded HostLimitExceeded InternetGatewayLimitExceeded KeyPairLimitExceeded MaxIOPSLimitExceeded
+        MaxSpotFleetRequestCountExceeded MaxTemplateLimitExceeded NetworkInterfaceLimitExceeded
+        PlacementGroupLimitExceeded RequestResourceCountExceeded RouteTableLimitExceeded SecurityGroupLimitExceeded
+        SubnetLimitExceeded VolumeLimitExceeded VpcEndpointLimitExceeded VpcLimitExceeded
+    """),
+    (QuotaError, "region", KARPENTER, "MaxFleetCountExceeded"),
+    (QuotaError, "stop", ANYWHERE, "ResourceLimitExceeded"),
+    (NotOfferedError, "zone", ANYWHERE, """
+        Unsupported VolumeTypeNotAvailableInZone InvalidZone.NotFound InvalidAvailabilityZone
+    """),
+    (NotOfferedError, "type", ANYWHERE, """
+        InvalidInstanceType AttachmentLimitExceeded PrivateIpAddressLimitExceeded
+        InvalidInterface.IpAddressLimitExceeded EncryptedVolumesNotSupported
+    """),
+    (ThrottledError, "again", ANYWHERE, """
+        ConcurrentTagAccess InternalError InternalFailure RequestLimitExceeded ServiceUnavailable Unavailable
+    """),
+    (ThrottledError, "again", BOTOCORE, """
+        Throttling ThrottlingException ThrottledException RequestThrottled RequestThrottledException RequestTimeout
+        RequestTimeoutException TooManyRequestsException EC2ThrottledException SlowDown PriorRequestNotComplete
+    """),
+    (AuthError, "stop", ANYWHERE, """
+        AuthFailure Blocked IncompleteSignature InvalidClientTokenId InvalidSecurity.RequestHasExpired
+        MissingAuthenticationToken OptInRequired PendingVerification RequestExpired SignatureDoesNotMatch
+        UnauthorizedOperation
+    """),
+    (AuthError, "stop", KARPENTER, "AuthFailure.ServiceLinkedRoleCreationNotPermitted"),
+    (AuthError, "stop", SIGNING, """
+        AccessDenied AccessDeniedException ExpiredToken ExpiredTokenException InvalidAccessKeyId
+        InvalidSignatureException UnrecognizedClientException
+    """),
+    (LaunchError, "stop", ANYWHERE, "CustomerKeyHasBeenRevoked"),
+    # The request itself is wrong, so another zone would not help.
+    (BadRequestError, "stop", ANYWHERE, """
+        BootForVolumeTypeUnsupported DefaultVpcDoesNotExist DependencyViolation Gateway.NotAttached
+        IdempotentInstanceTerminated IdempotentParameterMismatch IncorrectInstanceState IncorrectState
+        InvalidAllocationID.NotFound InvalidAMIID.Malformed InvalidAMIID.NotFound InvalidAMIID.Unavailable
+        InvalidAddress.NotFound InvalidAssociationID.NotFound InvalidBlockDeviceMapping
+        InvalidCapacityReservationIdMalformedException InvalidCapacityReservationIdNotFoundException
+        InvalidClientToken InvalidDevice.InUse InvalidGroup.Duplicate InvalidGroup.InUse InvalidGroup.NotFound
+        InvalidGroup.Reserved InvalidGroupId.Malformed InvalidIamInstanceProfileArn.Malformed InvalidID InvalidInput
+        InvalidInstanceAttributeValue InvalidInstanceID.NotFound InvalidIPAddress.InUse InvalidKeyPair.Duplicate
+        InvalidKeyPair.Format InvalidKeyPair.NotFound InvalidLaunchTemplateId.Malformed
+        InvalidLaunchTemplateId.NotFound InvalidLaunchTemplateId.VersionNotFound
+        InvalidLaunchTemplateName.AlreadyExistsException InvalidLaunchTemplateName.MalformedException
+        InvalidLaunchTemplateName.NotFoundException InvalidManifest InvalidNetworkInterface.InUse
+        InvalidNetworkInterfaceID.NotFound InvalidParameter InvalidParameterCombination InvalidParameterValue
+        InvalidPermission.Duplicate InvalidPlacementGroup.Duplicate InvalidPlacementGroup.Unknown InvalidProductInfo
+        InvalidRequest InvalidRoute.InvalidState InvalidRouteTableID.NotFound InvalidSecurityGroupID.NotFound
+        InvalidSnapshot.NotFound InvalidSnapshotID.Malformed InvalidSpotFleetRequestConfig InvalidState InvalidSubnet
+        InvalidSubnet.Conflict InvalidSubnet.Range InvalidSubnetID.Malformed InvalidSubnetID.NotFound
+        InvalidTagKey.Malformed InvalidTenancy InvalidUserID.Malformed InvalidVolume.NotFound
+        InvalidVolume.ZoneMismatch InvalidVpcID.NotFound MaxTemplateVersionLimitExceeded MissingInput MissingParameter
+        NatGatewayNotFound NonEBSInstance OperationNotPermitted Resource.AlreadyAssigned Resource.AlreadyAssociated
+        ResourceCountExceeded RouteAlreadyExists RouteLimitExceeded RulesPerSecurityGroupLimitExceeded
+        SecurityGroupsPerInstanceLimitExceeded SecurityGroupsPerInterfaceLimitExceeded TagLimitExceeded
+        UnknownParameter UnknownVolumeType UnsupportedOperation UnsupportedTenancy VPCIdNotSpecified
+        VPCResourceNotSpecified ValidationError VolumeInUse VolumeIOPSLimit
+    """),
+    # Why instances ended while starting.
+    (CapacityError, "zone", STATE_REASON, """
+        Server.InsufficientInstanceCapacity Server.InternalError Server.ScheduledStop Server.SpotInstanceShutdown
+        Server.SpotInstanceTermination Server.SomethingNew
+    """),
+    (QuotaError, "region", STATE_REASON, "Client.VolumeLimitExceeded"),
+    (QuotaError, "pool", STATE_REASON, "Client.InstanceLimitExceeded"),
+    (LaunchError, "stop", STATE_REASON, """
+        Client.InternalError Client.InvalidSnapshot.NotFound Client.UserInitiatedShutdown
+        Client.UserInitiatedHibernate Client.InstanceTerminated Client.InstanceInitiatedShutdown Client.SomethingNew
+    """),
+    (LaunchError, "stop", "https://repost.aws/knowledge-center/kms-launch-ec2-instance", """
+        Client.InvalidKMSKey.InvalidState InvalidKMSKey.InvalidState
+    """),
+]  # fmt: skip
+EACH = [(code, error, skips) for error, skips, _, codes in DECISIONS for code in codes.split()]
+
+
+@pytest.mark.parametrize(("code", "error", "skips"), EACH, ids=[row[0] for row in EACH])
+def test_every_published_code_has_one_decision(code, error, skips):
+    rule = launch_error_codes.find_rule(code) or launch_error_codes.DEFAULT_RULE
+    assert (rule.error, rule.skips) == (error, skips)
+    assert [row[0] for row in EACH].count(code) == 1
+
+
+def test_every_rule_is_in_the_table_of_decisions():
+    prefixes = {"Server", "SpotInstanceTermination", "SpotInstanceShutdown", "LimitExceeded"}
+    others = {"SlowDown", "InternalServerError", "ServiceUnavailableException"}
+    assert set(launch_error_codes.RULES_BY_CODE) - {code for code, _, _ in EACH} <= prefixes | others
+
+
+NOT_IN_ZONE = "Your requested instance type (p3dn.24xlarge) is not supported in your requested Availability Zone (x)."
+OTHER_ARCHITECTURE = (
+    "The architecture 'x86_64' of the specified instance type does not match the architecture 'arm64' of the "
+    "specified AMI."
+)
+TEXTS = [
+    ("InvalidFleetConfiguration", NOT_IN_ZONE, "zone", "not offered"),
+    ("InvalidParameterCombination", NOT_IN_ZONE, "zone", "not offered"),
+    ("Unsupported", NOT_IN_ZONE + " Please retry your request by choosing y.", "zone", "not offered"),
+    ("InvalidFleetConfiguration", "The fleet has duplicate instance pools.", "stop", "refused"),
+    ("InvalidParameterValue", "Invalid value 'p9.large' for InstanceType.", "type", "retired or unknown type"),
+    ("InvalidParameterValue", OTHER_ARCHITECTURE, "type", "the image does not support the type"),
+    ("InvalidParameterValue", "Invalid IAM Instance Profile name", "stop", "refused"),
+    (
+        "InvalidParameterCombination",
+        "Enhanced networking with the Elastic Network Adapter (ENA) is required for the 'p4d.24xlarge' instance type.",
+        "type",
+        "the image does not support the type",
+    ),
+    ("InvalidGroup.NotFound", NOT_IN_ZONE, "stop", "refused"),
+]
+
+
+@pytest.mark.parametrize(("code", "text", "skips", "summary"), TEXTS)
+def test_message_decides_codes_that_mean_several_things(code, text, skips, summary):
+    rule = launch_error_codes.find_rule(code, text) or launch_error_codes.DEFAULT_RULE
+    assert (rule.skips, rule.summary) == (skips, summary)
+    raised = error_from_code(code, text, "launching 2 instances")
+    assert launch_error_codes.rule_for_error(raised).skips == skips
 
 
 def test_spot_quota_error_skips_only_that_spot_pool_and_region():

@@ -13,11 +13,12 @@ from cloudgpu.backends.lifecycle.launch_request import Requester, record_with_ca
 from cloudgpu.engine.base import AppliedStack, Event
 from cloudgpu.errors import CapacityError, CloudGpuError, LaunchError
 from cloudgpu.ledger.entry import Spending
-from cloudgpu.plan.launch_error_codes import rule_for_error
+from cloudgpu.plan.launch_error_codes import UNUSABLE_KEY, rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.cooldowns import Cooldowns
+from cloudgpu.text import command
 
 _FLEET = "aws:ec2/fleet:Fleet"
 
@@ -50,6 +51,7 @@ class CandidateLauncher:
         try:
             applied = context.cloud.engine(record).up(stack_of(context.home, record), launch.on_event)
         except LaunchError as err:
+            _name_key(err, record)
             self._close_failed(record, candidate, row, err)
             launch.report_failure(err)
             raise
@@ -85,6 +87,15 @@ class CandidateLauncher:
         if open_row is None:
             self._context.ledger.open(row)
         return (open_row or row).opened_at
+
+
+def _name_key(err: LaunchError, record: ClusterRecord) -> None:
+    """Add the KMS key to the error of a launch that failed because of it: AWS says only `Client error on launch`."""
+    if rule_for_error(err) is not UNUSABLE_KEY:
+        return
+    shown = command("aws", "ec2", "get-ebs-default-kms-key-id", "--region", record.placement.region)
+    key = record.placement.config.get("kmsKeyId") or f"the region's default key for EBS, which `{shown}` prints"
+    err.message += f"; AWS could not use the KMS key of the disks: {key}"
 
 
 class _Launch:

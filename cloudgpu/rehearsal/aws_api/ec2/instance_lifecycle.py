@@ -40,6 +40,7 @@ class NodeKeeper:
         self._lock = parts.lock
         self._clock = parts.clock
         self._role = parts.role
+        self._behaviour = parts.behaviour
         self._pool = ThreadPoolExecutor(max_workers=_MAX_CONCURRENT, thread_name_prefix="node")
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -152,6 +153,10 @@ class NodeKeeper:
             if found is None or found[0].state != "pending":
                 return
             spec = instance_store.boot_spec(*found)
+        reason = self._behaviour.failure_at_start()
+        if reason:
+            self._fail(region, instance_id, instance_store.start_failure_text(reason), reason)
+            return
         try:
             if spec.role:
                 self._host.set_credentials(self._credentials())
@@ -181,11 +186,11 @@ class NodeKeeper:
             expires_at=self._clock.now() + _CREDENTIALS_LIFETIME,
         )
 
-    def _fail(self, region: str, instance_id: str, reason: str) -> None:
+    def _fail(self, region: str, instance_id: str, reason: str, code: str = instance_store.INTERNAL_ERROR) -> None:
         with self._lock:
             found = instance_store.find(region, instance_id)
             if found is not None and found[0].state != "terminated":
-                instance_store.terminate(*found, self._clock.now(), failure=reason)
+                instance_store.terminate(*found, self._clock.now(), failure=reason, code=code)
                 self._dirty = True
 
     def _end(self, region: str, instance_id: str) -> None:

@@ -17,11 +17,17 @@ from cloudgpu.rehearsal.state.records import NodeRecord, records_of
 INSTANCE_INITIATED_SHUTDOWN = "Client.InstanceInitiatedShutdown"
 USER_INITIATED_SHUTDOWN = "Client.UserInitiatedShutdown"
 SPOT_TERMINATION = "Server.SpotInstanceTermination"
+INTERNAL_ERROR = "Server.InternalError"
 _TEXTS = {
     INSTANCE_INITIATED_SHUTDOWN: "Instance initiated shutdown",
     USER_INITIATED_SHUTDOWN: "User initiated shutdown",
     SPOT_TERMINATION: "Spot instance termination",
+    INTERNAL_ERROR: "Internal error on launch",
+    "Client.InternalError": "Client error on launch",
+    "Client.InvalidKMSKey.InvalidState": "The KMS key provided is in an incorrect state",
+    "Client.VolumeLimitExceeded": "Volume limit exceeded",
 }
+"""Code of a state reason -> the text that EC2 adds to it, as its users quote it."""
 
 
 def backends() -> list[Any]:
@@ -110,7 +116,19 @@ def terminate_interrupted(instance: Any) -> None:  # noqa: ANN401
     instance._reason = SPOT_TERMINATION
 
 
-def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str = "") -> None:  # noqa: ANN401
+def start_failure_text(code: str) -> str:
+    """Return the text that EC2 adds to the state reason of an instance that did not start."""
+    return _TEXTS.get(code, "The instance did not start")
+
+
+def terminate(
+    instance: Any,  # noqa: ANN401
+    record: NodeRecord,
+    now: datetime,
+    *,
+    failure: str = "",
+    code: str = INTERNAL_ERROR,
+) -> None:
     """Mark an instance as terminated, and delete its volumes and interfaces that have `DeleteOnTermination` set.
 
     Args:
@@ -118,6 +136,7 @@ def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str 
         record: The record of the instance's node.
         now: The time of the termination.
         failure: Why the instance's node did not start; empty if the instance was terminated for another reason.
+        code: Code of the state reason of a node that did not start.
     """
     reason, transition = instance.state_reason, instance._reason
     dependent_ids = [device.volume_id for _, device in instance.get_block_device_mapping]
@@ -133,10 +152,10 @@ def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str 
         backend.tags.pop(deleted_id, None)
     set_state(instance, "terminated")
     instance.state_reason = (
-        reason if reason.code in (INSTANCE_INITIATED_SHUTDOWN, SPOT_TERMINATION) else _reason(failure)
+        reason if reason.code in (INSTANCE_INITIATED_SHUTDOWN, SPOT_TERMINATION) else _reason(failure, code)
     )
     # moto records the time of this call, not of the terminating request, and in a different format.
-    instance._reason = "Server.InternalError" if failure else transition or transition_reason(now)
+    instance._reason = code if failure else transition or transition_reason(now)
     record.ended = now
 
 
@@ -165,9 +184,9 @@ def remove_terminated(backend: Any, before: datetime) -> list[str]:  # noqa: ANN
     return removed
 
 
-def _reason(failure: str) -> StateReason:
+def _reason(failure: str, code: str) -> StateReason:
     if failure:
-        return StateReason(f"Server.InternalError: {failure}", "Server.InternalError")
+        return StateReason(f"{code}: {failure}", code)
     return StateReason(f"{USER_INITIATED_SHUTDOWN}: {_TEXTS[USER_INITIATED_SHUTDOWN]}", USER_INITIATED_SHUTDOWN)
 
 

@@ -24,6 +24,8 @@ _MAX_CONSTRAINED_TARGET = 1000
 _SPOT_DEFAULTS = {"AllocationStrategy": "lowest-price", "InstanceInterruptionBehavior": "terminate"}
 _ON_DEMAND_DEFAULTS = {"AllocationStrategy": "lowest-price"}
 _NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+_FLEET_CODES = {"Unsupported": "InvalidFleetConfiguration"}
+"""Code of RunInstances -> code in a fleet's errors, as in github.com/aws/karpenter-provider-aws issues 476, 2243."""
 _RECORDED = ("Unsupported", "InvalidInstanceType", "InvalidParameterValue", "InvalidBlockDeviceMapping", _NO_SPOT_ROLE)
 _ABSENT = re.compile(r"\.(NotFound|Unknown)$")
 _OPTIONS = {"on-demand": "OnDemandOptions", "spot": "SpotOptions", "capacity-block": "OnDemandOptions"}
@@ -194,8 +196,14 @@ def _choice(call: ParsedRequest, request: MergedLaunchRequest, description: dict
     except ServiceException as err:
         if err.code not in _RECORDED and not _ABSENT.search(err.code):
             raise
-        return _Choice(request, description, LaunchHeadroom(0, AwsError(err.code, err.message)))
+        return _Choice(request, description, LaunchHeadroom(0, _fleet_error(err)))
     return _Choice(admitted, description, launchable_count(call, admitted, target))
+
+
+def _fleet_error(err: ServiceException) -> AwsError:
+    """Return an error of a launch as a fleet reports it: with another code, and without advice for RunInstances."""
+    text = err.message.partition(" Please retry your request by not specifying")[0]
+    return AwsError(_FLEET_CODES.get(err.code, err.code), text)
 
 
 def _request(call: ParsedRequest, override: Mapping[str, Any]) -> dict[str, Any]:

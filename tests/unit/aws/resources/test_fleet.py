@@ -19,6 +19,7 @@ from cloudgpu.errors import (
     ThrottledError,
     UnsupportedError,
 )
+from cloudgpu.plan.launch_error_codes import rule_for_error
 
 FLEET = handler("aws:ec2/fleet:Fleet")
 INPUTS = {
@@ -212,6 +213,9 @@ def test_fleet_without_instances_or_reason_is_capacity_error(script: Script, ctx
         ("Client.InvalidSnapshot.NotFound", LaunchError),
         ("Server.SpotInstanceTermination", CapacityError),
         ("Server.InternalError", CapacityError),
+        ("Server.ScheduledStop", CapacityError),
+        ("Client.InternalError", LaunchError),
+        ("Client.InstanceInitiatedShutdown", LaunchError),
         ("Client.UserInitiatedShutdown", LaunchError),
     ],
 )
@@ -226,6 +230,20 @@ def test_node_that_dies_while_starting_releases_whole_fleet(
         FLEET.create(ctx, inputs())
     assert type(caught.value) is expected
     assert caught.value.launched == tuple(BOTH)
+
+
+def test_node_that_ends_for_a_kms_key_names_the_key_and_no_other_cause(script: Script, ctx: HandlerContext) -> None:
+    dead = instance("i-a", "terminated", "Client.InternalError")
+    dead["StateReason"]["Message"] = "Client.InternalError: Client error on launch"
+    script.launched(BOTH)
+    script.seen(dead)
+    script.released(dead)
+    with pytest.raises(LaunchError, match=r"starting: Client error on launch \(Client\.InternalError\)$") as caught:
+        FLEET.create(ctx, inputs())
+    assert rule_for_error(caught.value).skips == "stop"
+    assert "kms_key_id" in caught.value.hint
+    assert "key's policy" in caught.value.hint
+    assert "throttling" not in caught.value.message + caught.value.hint
 
 
 def test_capacity_error_is_raised_without_retry(script: Script, ctx: HandlerContext, clock) -> None:

@@ -5,12 +5,14 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.backends.aws.clusters.create import Provisioning
 from cloudgpu.backends.lifecycle.launch_request import Requester, record_with_candidate
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import (
     BadRequestError,
     BusyError,
     CapacityError,
+    LaunchError,
     NoCapacityError,
     PlanError,
     QuotaError,
@@ -125,6 +127,19 @@ def test_up_after_kill_continues_with_same_token_and_expiry(workspace, make):
     record = workspace.provisioning.up(make.plan(make.candidate()), "demo").record
     assert (record.identity.token, record.lifecycle.expires_at) == (killed.identity.token, killed.lifecycle.expires_at)
     assert len(workspace.ledger.entries()) == 1
+
+
+@pytest.mark.parametrize(("existing", "named"), [({"kmsKeyId": "key-1"}, "key-1"), ({}, "get-ebs-default-kms-key-id")])
+def test_launch_that_fails_for_the_disks_key_stops_and_names_the_key(workspace, make, existing, named):
+    refused = LaunchError("instance i-1 terminated: Client error on launch", code="Client.InternalError", hint="policy")
+    workspace.cloud.refusals = {"us-east-1c": refused}
+    requester = Requester(owner="ada", team="", public_key="ssh-ed25519 AAAA", existing=existing)
+    zones = ("us-east-1c", "us-east-1d")
+    with pytest.raises(LaunchError) as caught:
+        Provisioning(workspace.context, requester).up(make.plan(*map(make.candidate, zones)), "demo")
+    assert named in caught.value.message
+    assert ups(workspace) == ["us-east-1c"]
+    assert workspace.records.clusters() == []
 
 
 def test_bad_request_stops_immediately_and_leaves_nothing(workspace, make):
