@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Protocol
 
 import boto3
@@ -16,6 +17,7 @@ from cloudgpu.aws.session.credentials import CredentialSource, add_renewal_hint,
 from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.eventual_consistency import NewResources
 from cloudgpu.aws.session.recording import CallRecorder
+from cloudgpu.clock import require_not_cancelled
 
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 60
@@ -167,6 +169,7 @@ class Session:
             check_requests(client, report)
         if service == "ec2":
             self._new_resources.watch(client)
+        client.meta.events.register("needs-retry", _stop_retries)
         if self._on_call is not None:
             _report_calls(client, service, self._on_call)
         if self._recorder is not None:
@@ -219,6 +222,12 @@ def _config(endpoint: CloudEndpoint, service: str, *, once: bool) -> Config:
         # A proxy cannot reach the loopback interface, and bucket names do not resolve as host names there.
         options |= {"proxies": {}, "s3": {"addressing_style": "path"}}
     return Config(**options)
+
+
+def _stop_retries(response: tuple[Any, Any] | None, **_: Any) -> None:  # noqa: ANN401
+    """End a failed request of an interrupted command instead of retrying it. An answer from AWS is not discarded."""
+    if response is None or response[0].status_code >= HTTPStatus.BAD_REQUEST:
+        require_not_cancelled()
 
 
 def _report_calls(client: Any, service: str, on_call: OnCall) -> None:  # noqa: ANN401

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -52,6 +51,7 @@ from cloudgpu.settings import Settings
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.targets import Target, is_simulated
 from cloudgpu.text import command
+from cloudgpu.workers import Workers
 
 _POLL_S = 0.5
 _MAX_POLL_S = 10.0
@@ -222,7 +222,7 @@ class AwsCloud:
             else self._reach(described, private(record, instance_ids))
         )
         reachable = [instance for instance in described if instance.id in addresses]
-        with ThreadPoolExecutor(_MAX_PARALLEL_CONSOLES) as consoles:
+        with Workers(_MAX_PARALLEL_CONSOLES) as consoles:
             shown = list(consoles.map(lambda instance: host_keys.read_console(clients, instance.id), reachable))
         keys = [console.fingerprints for console in shown]
         for instance, console in zip(reachable, shown, strict=True):

@@ -1,7 +1,6 @@
 """Apply the plan of a sweep: delete its clusters, then its storage."""
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from cloudgpu.aws.ec2.tagged_types import GLOBAL
@@ -20,6 +19,7 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Note
 from cloudgpu.state.record_store import RecordStore
+from cloudgpu.workers import Workers
 
 _AT_ONCE = 8
 """Maximum number of clusters deleted at the same time."""
@@ -87,7 +87,7 @@ class SweepExecutor:
     def apply_to_clusters(self, plan: SweepPlan) -> SweepResult:
         """Delete the plan's clusters concurrently."""
         clusters = plan.clusters_to_delete
-        with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(clusters))), thread_name_prefix="sweep") as pool:
+        with Workers(min(_AT_ONCE, len(clusters)), "sweep") as pool:
             errors = list(pool.map(self._try_to_delete, clusters))
         return _result(clusters, errors)
 
