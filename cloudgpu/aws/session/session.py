@@ -66,13 +66,14 @@ class Clients(Protocol):
 
 @dataclass(frozen=True)
 class ApiCall:
-    """An API call, for the debug log. `http_status` is 0 if no response was received."""
+    """An API call, for the debug log. `http_status` is 0, and `date` empty, if no response was received."""
 
     service: str
     operation: str
     request_id: str
     http_status: int
     seconds: float
+    date: str = ""
 
 
 OnCall = Callable[[ApiCall], None]
@@ -236,11 +237,12 @@ def _report_calls(client: Any, service: str, on_call: OnCall) -> None:  # noqa: 
     def before(**_: Any) -> None:  # noqa: ANN401
         started.at = time.monotonic()
 
-    def report_call(operation: str, request_id: str = "", http_status: int = 0) -> None:
-        on_call(ApiCall(service, operation, request_id, http_status, time.monotonic() - started.at))
+    def report_call(operation: str, request_id: str = "", http_status: int = 0, date: str = "") -> None:
+        on_call(ApiCall(service, operation, request_id, http_status, time.monotonic() - started.at, date))
 
     def after(model: Any, http_response: Any, parsed: Any, **_: Any) -> None:  # noqa: ANN401
-        report_call(model.name, parsed.get("ResponseMetadata", {}).get("RequestId", ""), http_response.status_code)
+        request_id = parsed.get("ResponseMetadata", {}).get("RequestId", "")
+        report_call(model.name, request_id, http_response.status_code, http_response.headers.get("date", ""))
 
     def failed(event_name: str, **_: Any) -> None:  # noqa: ANN401
         report_call(event_name.rsplit(".", maxsplit=1)[-1])

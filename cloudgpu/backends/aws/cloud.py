@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Lock
 
@@ -13,7 +14,8 @@ from cloudgpu.aws.ec2.retag import add_missing_tags
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
 from cloudgpu.aws.pricing import offers, quotas
 from cloudgpu.aws.session.recording import recorder_for
-from cloudgpu.aws.session.session import CloudEndpoint, Session, connect
+from cloudgpu.aws.session.server_time import ServerTime
+from cloudgpu.aws.session.session import ApiCall, CloudEndpoint, Session, connect
 from cloudgpu.aws.storage import objects
 from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws.account import AwsAccount
@@ -92,6 +94,7 @@ class AwsCloud:
         self._settings = settings
         self._clock = clock
         self._calls = calls
+        self._time = ServerTime(clock)
         self._recorder = recorder_for(where.environ)
         self._reach = reach
         self._sessions: dict[str, Session] = {}
@@ -263,6 +266,14 @@ class AwsCloud:
             states |= {instance.id: instance.state for instance in described}
         return states
 
+    def now(self) -> datetime:
+        """Return the time by AWS's clock."""
+        return self._time.now()
+
+    def ahead(self) -> timedelta:
+        """Return by how much AWS's clock is ahead of this machine's; zero if it is unknown or negligible."""
+        return self._time.ahead()
+
     def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
         """Return start and termination times by instance ID, omitting instances that AWS no longer lists."""
         return billing_times.instance_lifetimes(self._session(region), instance_ids)
@@ -367,8 +378,12 @@ class AwsCloud:
         """
         if self._first is None:
             profile = self._settings.aws_profile or None
-            self._first = connect(self._endpoint, region, profile, self._calls, self._recorder)
+            self._first = connect(self._endpoint, region, profile, self._called, self._recorder)
         return self._first.in_region(region)
+
+    def _called(self, call: ApiCall) -> None:
+        self._time.heard(call.date)
+        self._calls(call)
 
 
 def _require_live(record: ClusterRecord, instance: Instance) -> None:

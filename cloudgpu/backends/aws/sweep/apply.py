@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.aws.clusters.ledger_closing import LedgerCloser
 from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
+from cloudgpu.backends.aws.clusters.row_restoration import record_unanswered_launches
 from cloudgpu.backends.aws.clusters.unanswered_launches import UnansweredLaunches, unconfirmed_launches
 from cloudgpu.backends.aws.clusters.verified_deletion import RecordedInstances, TagSearch, has_token
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
@@ -52,7 +53,7 @@ class UnrecordedDeletion:
         closing = self.start_closing(rows)
         done = self.tags.end_nodes(cluster.cluster, regions, whose, RecordedInstances())
         failures.add_all(done.errors)
-        self.billing.record_launched(rows, done.seen)
+        record_unanswered_launches(self.launches.context, rows, done.seen)
         self.launches.wait(unconfirmed_launches(rows), started_at)
         self.tags.delete_remaining(cluster.cluster, cluster.regions, whose, failures)
         self.launches.record_terminated_nodes(cluster.cluster, self._rows(cluster), whose, failures)
