@@ -18,7 +18,8 @@
     |   |-- BadRequestError           8   the request is invalid: stop
     |   `-- UnsupportedError          8   the engine does not support a type, property or option
     |-- ConnectError                  9   a node cannot be reached, or a download failed
-    |   `-- HostKeyError              9   a host key is unknown or differs from the pinned key
+    |   |-- HostKeyError              9   a host key is unknown or differs from the pinned key
+    |   `-- SshSetupError             9   the SSH key, a proxy command or the network of this machine cannot be used
     |-- StateError                   10   the state home or a local file is unusable, or recorded state is out of date
     |   `-- NewerFormatError         10   a newer version of cloudgpu wrote a file in the state home
     |-- BusyError                    11   another process or user is changing the same resource
@@ -191,18 +192,32 @@ class UnsupportedError(CloudError):
 
 
 class ConnectError(CloudGpuError):
-    """A node cannot be reached over SSH, or a download failed."""
+    """A node cannot be reached over SSH, or a download failed.
+
+    Attributes:
+        retryable: Whether another attempt may succeed although the user changes nothing. Every loop that waits for a
+            node ends at an error for which this is False.
+    """
 
     exit_code = 9
+    retryable: bool = True
 
 
 class HostKeyError(ConnectError):
     """A host key is unknown or differs from the pinned key; `expected` and `got` are SHA256 fingerprints."""
 
+    retryable = False
+
     def __init__(self, message: str, *, expected: Sequence[str] = (), got: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.expected = tuple(expected)
         self.got = got
+
+
+class SshSetupError(ConnectError):
+    """This machine cannot connect: its SSH key, proxy command or network configuration cannot be used."""
+
+    retryable = False
 
 
 class StateError(CloudGpuError):

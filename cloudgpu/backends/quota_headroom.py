@@ -6,7 +6,6 @@ call. An unreadable cache file is treated as empty, and a failure to write the c
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
@@ -20,6 +19,7 @@ from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.state.adapters import decode_stored
 from cloudgpu.state.documents import StateFile
 from cloudgpu.state.identity import BackendIdentity
+from cloudgpu.workers import Workers
 
 MAX_CACHE_AGE: Final = timedelta(minutes=10)
 """Maximum age of a cached limit."""
@@ -100,7 +100,7 @@ class QuotaHeadroom:
         regions = list(dict.fromkeys(cloud.regions() if regions is None else regions))
         identity = (cloud.account(), cloud.endpoint)
         cached = self._remembered(cloud.target, identity)
-        with ThreadPoolExecutor(_AT_ONCE) as workers:
+        with Workers(_AT_ONCE) as workers:
             known = [None if anew else cached.get(region) for region in regions]
             quotas = tuple(workers.map(lambda pair: self._region(cloud, *pair), zip(regions, known, strict=True)))
         merged = {region.region: _merged(region, cached) for region in quotas}

@@ -96,7 +96,7 @@ class ClusterLease:
             yield self
         finally:
             stop.set()
-            heartbeat.join()
+            heartbeat.join(HEARTBEAT_EVERY_S)  # it may be blocked by a disk that does not respond
             self._release(holder, tidy=tidy)
 
     def holder(self) -> Holder | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Final, Literal
 
@@ -11,6 +11,10 @@ Part = Literal["nodes", "gateway", "elastic-ips"]
 """Parts of an entry that can end separately; `nodes` includes every resource that AWS deletes with the nodes."""
 OUTLASTING_PARTS: Final[tuple[Part, ...]] = ("gateway", "elastic-ips")
 """Kinds of `Surcharge` that cost money until they are deleted or released, even after the nodes are terminated."""
+
+
+_CLOCK_ERROR: Final = timedelta(minutes=5)
+"""AWS rejects requests from a clock that differs by more."""
 
 
 @dataclass(frozen=True)
@@ -94,5 +98,8 @@ class LedgerEntry:
         return tuple(part for part in OUTLASTING_PARTS if part in kinds)
 
     def within_lifetime(self, at: datetime, now: datetime) -> datetime:
-        """Limit a reported time to the time since the launch, because clouds round times down and clocks differ."""
-        return max(self.launched_at or self.spending.opened_at, min(at, now))
+        """Limit a reported time to the time since the launch, and an implausible one to `now`, the cloud's time.
+
+        `now` is known only to within seconds, so a reported time shortly after it is right.
+        """
+        return max(self.launched_at or self.spending.opened_at, at if at <= now + _CLOCK_ERROR else now)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cloudgpu.clock import Clock
-from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
+from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.transport import NodeTransport
@@ -130,11 +130,11 @@ class Reader(threading.Thread):
                 if self._read_once():
                     return
                 trouble: ConnectError | RemoteCommandError = self._no_output_error()
-            except HostKeyError:
-                raise
             except AuthRefusedError as err:
                 trouble = self._refused_login(err)
             except ConnectError as err:
+                if not err.retryable:
+                    raise
                 trouble = err
             if self._feed.ended.is_set():
                 return

@@ -132,9 +132,9 @@ def _probe_repeatedly(agent: Agent, clock: Clock) -> Iterator[Mapping[str, Any]]
         try:
             last = agent.ask("probe", {})
             last_contact = clock.monotonic()
-        except ConnectError:
+        except ConnectError as err:
             booting = last.get("bootstrap") in ("running", "rebooting")
-            if not booting or clock.monotonic() - last_contact > REBOOT_S:
+            if not err.retryable or not booting or clock.monotonic() - last_contact > REBOOT_S:
                 raise
             last = {**last, "bootstrap": "rebooting"}
         yield last

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cloudgpu.clock import Clock
-from cloudgpu.errors import ConnectError, HostKeyError
+from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.base import CONNECT_S
 from cloudgpu.ssh.connection import SshHost, connect
@@ -40,6 +40,7 @@ def wait_for_ssh(
 
     Raises:
         HostKeyError: The node presents none of its pinned host keys. Raised immediately, without retries.
+        SshSetupError: This machine's key or network cannot be used. Raised immediately, without retries.
         ConnectError: The deadline has passed, or retries would not help; the error describes the last failure.
         CloudGpuError: Raised by `check`.
     """
@@ -51,14 +52,12 @@ def wait_for_ssh(
         now = clock.monotonic()
         try:
             return connect(node, key, clock=clock, timeout_s=max(1.0, min(CONNECT_S, end - now)), via=via)
-        except HostKeyError:
-            raise
-        except AuthRefusedError:
+        except AuthRefusedError as err:
             login_end = login_end or clock.monotonic() + grace_s
-            if hopeless() or clock.monotonic() >= min(end, login_end):
+            if not err.retryable or hopeless() or clock.monotonic() >= min(end, login_end):
                 raise
         except ConnectError as err:
-            if hopeless() or clock.monotonic() >= end:
+            if not err.retryable or hopeless() or clock.monotonic() >= end:
                 raise
             check(node, err)
         clock.sleep(_BOOT_PAUSE_S[min(attempt, len(_BOOT_PAUSE_S) - 1)])

@@ -3,18 +3,18 @@
 import copy
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from cloudgpu.clock import Clock
-from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError
+from cloudgpu.clock import Clock, require_not_cancelled
+from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError, SshSetupError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.base import CONNECT_S
 from cloudgpu.ssh.boot_wait import FailureCheck, retry_always, wait_for_ssh
 from cloudgpu.ssh.connection import SshHost, connect
 from cloudgpu.ssh.handshake import AuthRefusedError
 from cloudgpu.ssh.tcp_connector import CarrierOf, TcpConnector
+from cloudgpu.workers import Workers
 
 LIMIT = 64
 """Default maximum number of nodes processed in parallel. More threads would only compete for the GIL."""
@@ -24,7 +24,7 @@ class TerminatedNodeError(ConnectError):
     """The node does not respond because its instance is stopped or terminated."""
 
 
-_FINAL = (HostKeyError, AuthRefusedError, TerminatedNodeError)
+_FINAL = (HostKeyError, SshSetupError, AuthRefusedError, TerminatedNodeError)
 """Errors that end the wait for all nodes, because further attempts would not help. The first ones take precedence."""
 
 
@@ -85,8 +85,9 @@ def wait_for_all(
 ) -> dict[int, SshHost | CloudGpuError]:
     """Connect to nodes that may still be booting, in parallel; return connections or errors by node index.
 
-    Nodes behind a jump node are contacted after all other nodes. A wrong host key, a login that is still rejected after
-    the grace period of `wait_for_ssh`, or an error raised by `check` stops the retries for all nodes.
+    Nodes behind a jump node are contacted after all other nodes. These stop the retries for all nodes: a wrong host
+    key, a key or network of this machine that cannot be used, a login that is still rejected after the grace period of
+    `wait_for_ssh`, or an error raised by `check`.
 
     Args:
         nodes: Nodes to connect to.
@@ -109,6 +110,7 @@ def wait_for_all(
         except _FINAL:
             hopeless.set()
             raise
+        require_not_cancelled()
         if came is not None:
             came(host)
         return host
@@ -178,6 +180,6 @@ def _parallel(work: Sequence[tuple[int, A]], do: Callable[[A], T], limit: int) -
 
     if not work:
         return {}
-    with ThreadPoolExecutor(max_workers=max(1, min(limit, len(work))), thread_name_prefix="cloudgpu-node") as pool:
+    with Workers(min(limit, len(work)), "cloudgpu-node") as pool:
         outcomes = list(pool.map(attempt, [subject for _, subject in work]))
     return dict(zip([index for index, _ in work], outcomes, strict=True))

@@ -1,5 +1,6 @@
 """Open an authenticated SSH connection: TCP, key exchange, host key check, login, in that order."""
 
+import errno
 import io
 import socket
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
 from cloudgpu.clock import Clock
-from cloudgpu.errors import ConnectError, HostKeyError
+from cloudgpu.errors import ConnectError, HostKeyError, SshSetupError
 from cloudgpu.files import KEY_BYTES, read_bytes, read_text
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.failure_text import login_command, node_label
@@ -27,6 +28,8 @@ OpenSocket = Callable[[float], Opened]
 """Opens a connected socket, or an object that behaves like one, within a time limit in seconds."""
 
 _LONGEST_REPLY = 200
+_LOCAL_ERRORS = frozenset({errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT, errno.EINVAL})
+"""A local firewall rejects the connection, or this machine has no addresses of that kind."""
 _ANOTHER_KEY = "use another private key: set CLOUDGPU_SSH_KEY, or `key` in the inventory for self-managed hosts"
 
 _KEY_CLASSES: dict[type, Any] = {
@@ -62,7 +65,8 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
 
     Raises:
         HostKeyError: The server presents none of the pinned keys, or no key is pinned.
-        ConnectError: The server cannot be reached, does not speak SSH or rejects the login, or `key` cannot be loaded.
+        ConnectError: The server cannot be reached, does not speak SSH or rejects the login.
+        SshSetupError: `key` cannot be loaded, or this machine does not allow the connection.
     """
     if not node.host_keys:
         hint = "run `cloudgpu hosts scan` for a self-managed host; otherwise, delete the cluster and create it again"
@@ -98,12 +102,14 @@ def _no_response(err: paramiko.AuthenticationException) -> bool:
 
 
 def _refused(node: Node, key: Path) -> "AuthRefusedError":
-    return AuthRefusedError(
+    err = AuthRefusedError(
         f"{node_label(node)} refused the key {key} for user {node.user}",
         hint="check `user` and `key` in the inventory, and ~/.ssh/authorized_keys on the host"
         if node.own
         else "check the user name, and that the node was created with this key",
     )
+    err.retryable = node.index >= 0  # a jump host outside the cluster does not install its keys while the nodes boot
+    return err
 
 
 class AuthRefusedError(ConnectError):
@@ -192,9 +198,10 @@ def _load(key: Path) -> paramiko.PKey:
     try:
         return _private_key(key)
     except OSError as err:
-        raise ConnectError(f"cannot read the SSH key {key}: {err.strerror}", hint=_ANOTHER_KEY) from err
+        raise SshSetupError(f"cannot read the SSH key {key}: {err.strerror}", hint=_ANOTHER_KEY) from err
     except (ValueError, TypeError, UnsupportedAlgorithm, paramiko.SSHException) as err:
-        raise ConnectError(f"{key} is not an SSH private key, or has a passphrase: {err}", hint=_ANOTHER_KEY) from err
+        message = f"{key} is not an SSH private key, or has a passphrase: {err}"
+        raise SshSetupError(message, hint=_ANOTHER_KEY) from err
 
 
 def _private_key(path: Path) -> paramiko.PKey:
@@ -229,6 +236,11 @@ def _unreachable(node: Node, err: OSError, timeout_s: float) -> ConnectError:
     if isinstance(err, socket.gaierror):
         return ConnectError(
             f"{who}: the address does not resolve: {err.strerror}", hint="check the name and your DNS settings"
+        )
+    if err.errno in _LOCAL_ERRORS:
+        return SshSetupError(
+            f"this machine cannot open a connection to {who}: {err.strerror}",
+            hint="check the firewall and the network interfaces of this machine",
         )
     return ConnectError(
         f"{who} cannot be reached: {err.strerror or err}",

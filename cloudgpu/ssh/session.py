@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from cloudgpu.clock import Clock
+from cloudgpu.clock import Clock, require_not_cancelled
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.failure_text import CHECK_NODE_HINT, TimeLimitError
@@ -111,6 +111,7 @@ class CommandSession:
                 now = self._clock.monotonic()
                 if self._link.packets_received != packets:
                     packets, since = self._link.packets_received, now
+                require_not_cancelled()
                 self._check_time()
                 self._check_alive(now - since)
                 if not self._more() and not self._finished():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from cloudgpu.errors import ConnectError
+from cloudgpu.errors import SshSetupError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.handshake import Opened
 
@@ -55,7 +55,7 @@ class ProgramCarrier:
         """Start the proxy command and return the connection; closing the connection stops the command.
 
         Raises:
-            ConnectError: The proxy command cannot be started.
+            SshSetupError: The proxy command cannot be started.
         """
         command = self._command()
         ours, theirs = socket.socketpair()
@@ -71,7 +71,7 @@ class ProgramCarrier:
         except OSError as err:
             ours.close()
             message = f"cannot start {command.argv[0]}: {err.strerror}"
-            raise ConnectError(message, hint="check that it is installed and executable") from err
+            raise SshSetupError(message, hint="check that it is installed and executable") from err
         finally:
             theirs.close()
         return _ProcessSocket(ours, process)

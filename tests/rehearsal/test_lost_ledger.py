@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from cloudgpu.aws.ec2.billing_times import instance_lifetimes
+from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.ledger.store import open_ledger
 
 pytestmark = pytest.mark.rehearsal
@@ -33,6 +35,15 @@ def rows(workspace):
         return ledger.entries()
 
 
+def lifetime(workspace, entry):
+    """Return the launch and the end of the nodes by the times of the rehearsal cloud itself."""
+    cloud = workspace.cloud
+    session = connect(CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key), "us-east-1")
+    lives = instance_lifetimes(session, entry.instance_ids).values()
+    assert len(lives) == len(entry.instance_ids)
+    return min(life.started_at for life in lives), max(life.ended_at for life in lives)
+
+
 @pytest.fixture
 def running(workspace):
     workspace.recipe()
@@ -40,16 +51,17 @@ def running(workspace):
     return workspace
 
 
-LOSSES = [(delete, "2 nodes"), (empty, "2 nodes"), (lose_launches, "1 node")]
+LOSSES = [(delete, "2 nodes", ""), (empty, "2 nodes", ""), (lose_launches, "1 node", "cost")]
 
 
-@pytest.mark.parametrize(("harm", "count"), LOSSES)
-def test_lost_ledger_rows_are_reported_and_restored_by_down(running, harm, count):
+@pytest.mark.parametrize(("harm", "count", "shown"), LOSSES)
+def test_lost_ledger_rows_are_reported_and_restored_by_down(running, harm, count, shown):
     (before,) = rows(running)
     harm(running)
     told = f"the ledger has no row for {count} of cluster plain"
     done = running.run("cost", code=13)
     assert told in done.stderr
+    assert (shown in done.stdout, bool(done.stdout)) == (True, bool(shown))
     assert "cloudgpu status --refresh" in done.stderr.partition("hint:")[2]
     bill = running.json("cost", "--by", "cluster", code=13)
     assert bill["error"]["type"] == "LedgerError"
@@ -62,7 +74,7 @@ def test_lost_ledger_rows_are_reported_and_restored_by_down(running, harm, count
     (after,) = rows(running)
     assert after.spending.entry_id == before.spending.entry_id
     assert set(after.instance_ids) == set(before.instance_ids)
-    assert abs((after.launched_at - before.launched_at).total_seconds()) < 60
+    assert (before.launched_at, before.launched_at, after.closed_at) == (after.launched_at, *lifetime(running, after))
     assert after.state == "closed"
     running.run("cost")
 

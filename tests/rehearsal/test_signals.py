@@ -2,13 +2,18 @@
 
 import json
 import signal
+import sys
 import time
 
 import pytest
 
+from tests.pseudo_terminal import PseudoTerminal
+
 pytestmark = pytest.mark.rehearsal
 
 LIMIT_S = 120
+SOON_S = 30
+"""Far below the time limits of the waits, and far above what a loaded machine needs to end a command."""
 STUBBORN = """
     import os, signal, time
 
@@ -101,4 +106,45 @@ def test_signal_ignored_by_the_caller_stays_ignored(workspace):
     out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, out + err
     assert json.loads(out)["state"] == "succeeded"
+    assert workspace.left() == {}
+
+
+def test_wait_for_nodes_that_refuse_ssh_ends_at_signals_and_without_the_key(workspace):
+    """The wait would take ten minutes, and the nodes are billed."""
+    workspace.recipe()
+    workspace.run("rehearsal", "fault", "apply", "sshd-dies", "--set", "count=2")
+    up = ("up", "plain", "--yes")
+
+    process = workspace.popen(*up)
+    until_line(process.stdout, "connecting to 2 nodes")
+    time.sleep(1)  # until the connections are refused
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=SOON_S)
+    assert process.returncode == 143, out + err
+    assert "delete it now: cloudgpu down plain" in out
+
+    terminal = PseudoTerminal(
+        [sys.executable, "-m", "cloudgpu", *up],
+        environ={**workspace.environment, "TERM": "xterm-256color"},
+        columns=120,
+        cwd=workspace.work,
+    )
+    try:
+        terminal.until(lambda text: "waiting for SSH" in text, LIMIT_S)
+        terminal.write("\x03")
+        began = time.monotonic()
+        code, text = terminal.end()
+    finally:
+        terminal.close()
+    assert (code, time.monotonic() - began < SOON_S) == (130, True), text
+    assert "delete it now: cloudgpu down plain" in text
+
+    process = workspace.popen(*up)
+    until_line(process.stdout, "connecting to 2 nodes")
+    workspace.home.ssh_key.unlink()
+    out, err = process.communicate(timeout=SOON_S)
+    assert process.returncode == 9, out + err
+    assert "cannot read the SSH key" in err
+    assert "cloudgpu down plain" in err
+    workspace.run("down", "plain", "--yes")
     assert workspace.left() == {}

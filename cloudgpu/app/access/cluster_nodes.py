@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cloudgpu.app.access.ssh import NodeLogin, find_cluster_record, node_by_index
-from cloudgpu.errors import BusyError, CloudGpuError, ConnectError, HostKeyError, UsageError
+from cloudgpu.errors import BusyError, CloudGpuError, ConnectError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.ssh.connection import SshHost
@@ -82,4 +82,4 @@ def _connected(means: NodeLogin, nodes: Sequence[Node], requested: Sequence[Node
 
 
 def _may_need_authorization(outcome: SshHost | CloudGpuError) -> bool:
-    return isinstance(outcome, ConnectError) and not isinstance(outcome, HostKeyError | AuthRefusedError)
+    return isinstance(outcome, ConnectError) and outcome.retryable and not isinstance(outcome, AuthRefusedError)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cloudgpu.backends.node_connections import NodeCarriers
 from cloudgpu.clock import Clock
-from cloudgpu.errors import ConnectError, HostKeyError, UsageError
+from cloudgpu.errors import ConnectError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.ssh.connection import SshHost, connect
@@ -57,9 +57,9 @@ def build_login_command(
 
     try:
         return argv()
-    except (HostKeyError, AuthRefusedError):
-        raise
-    except ConnectError:
+    except ConnectError as err:
+        if isinstance(err, AuthRefusedError) or not err.retryable:
+            raise
         means.authorize_caller(record)
         return argv()
 

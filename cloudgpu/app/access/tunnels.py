@@ -9,7 +9,7 @@ from cloudgpu import bounds
 from cloudgpu.app.runs.service_urls import RunService
 from cloudgpu.backends.events import Emit
 from cloudgpu.clock import Clock
-from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
+from cloudgpu.errors import ConnectError, StateError, UsageError
 from cloudgpu.launch.inventory import default_local_port
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.command import RemoteCommand
@@ -130,6 +130,7 @@ def keep_connected(
     Raises:
         StateError: The cluster has been deleted.
         HostKeyError: The node's host key has changed.
+        SshSetupError: This machine's key or network cannot be used.
         AuthRefusedError: The node rejects the caller's key.
     """
     next_probe = clock.monotonic() + _PROBE_EVERY_S
@@ -139,9 +140,9 @@ def keep_connected(
             continue
         try:
             host.try_run(RemoteCommand("true"))
-        except HostKeyError:
-            raise
         except ConnectError as err:
+            if not err.retryable:
+                raise
             _reconnect(host, cluster, err, records=records, clock=clock, emit=emit, authorize_caller=authorize_caller)
         next_probe = clock.monotonic() + _PROBE_EVERY_S
 
@@ -166,9 +167,9 @@ def _reconnect(
             )
         try:
             host.connect()
-        except (HostKeyError, AuthRefusedError):
-            raise  # retrying would fail with the same key
-        except ConnectError:
+        except ConnectError as failure:
+            if isinstance(failure, AuthRefusedError) or not failure.retryable:
+                raise
             if tries == 0:
                 authorize_caller(cluster)
             clock.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])

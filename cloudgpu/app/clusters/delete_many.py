@@ -1,7 +1,6 @@
 """`down` for several clusters: select the clusters and delete them concurrently, each under its own lease."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from cloudgpu.backends.base import Context
@@ -11,6 +10,7 @@ from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownErro
 from cloudgpu.run.progress import Note
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.text import command
+from cloudgpu.workers import Workers
 
 _AT_ONCE = 8
 """Maximum number of concurrent cluster deletions. Each deletion also processes its resources in parallel."""
@@ -105,7 +105,7 @@ def delete_clusters(names: Sequence[str], context_of: ContextOf, region: str, em
             emit(Note(f"{name}: {err.message}"))
             return err
 
-    with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(names))), thread_name_prefix="down") as pool:
+    with Workers(min(_AT_ONCE, len(names)), "down") as pool:
         outcomes = list(zip(names, pool.map(end, names), strict=True))
     ended = tuple(outcome for _, outcome in outcomes if isinstance(outcome, DeletionResult))
     failed = [(name, outcome) for name, outcome in outcomes if isinstance(outcome, CloudGpuError)]

@@ -1,7 +1,6 @@
 """`catalog refresh`: read types, prices, images and quotas from a target, store a snapshot and report the changes."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.run.progress import Note, report_count
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots, SnapshotEntry
 from cloudgpu.targets import is_simulated
+from cloudgpu.workers import Workers
 
 _AT_ONCE: Final = 16
 _SOURCES: Final[Mapping[str, str]] = {
@@ -119,7 +119,7 @@ class CatalogRefresh:
         """Yield a ((region, part), reading or error) pair for every part of every region."""
         source = self.source
         parameters = sorted({gpu.image for gpu in known.gpus.values()})
-        with ThreadPoolExecutor(_AT_ONCE) as workers:
+        with Workers(_AT_ONCE) as workers:
             submit = self._submitter(workers)
             types = {region: submit("types", source.types, region) for region in regions}
             offered = {region: _offered_types(types[region](), known, region) for region in regions}
@@ -147,7 +147,7 @@ class CatalogRefresh:
                     if len(regions) > 1:
                         self.emit(Note(f"read {region}", detail=True))
 
-    def _submitter(self, workers: ThreadPoolExecutor) -> Callable[..., Callable[[], Any]]:
+    def _submitter(self, workers: Workers) -> Callable[..., Callable[[], Any]]:
         def read(part: str, call: Callable[[str], Mapping[str, Any]], region: str) -> Any:  # noqa: ANN401
             try:
                 rows = call(region)

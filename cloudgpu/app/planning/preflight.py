@@ -1,7 +1,7 @@
 """Check the resources that a recipe and the settings refer to: data, image, keys, roles and networks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from cloudgpu.run.workdir import without_data
 from cloudgpu.settings import Settings
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.targets import is_simulated
+from cloudgpu.workers import Workers
 
 _AT_ONCE = 8
 _OF_SETTINGS: Final[Mapping[str, NamedKind]] = {
@@ -53,7 +54,7 @@ class Preflight:
         rehearsed = recipe.rehearsal.objects if recipe.rehearsal and is_simulated(self.settings.target) else {}
         checks = {dataset.name: self._dataset(dataset, base, rehearsed, inspector) for dataset in recipe.data}
         listing = workdir_listing(recipe, base)
-        with ThreadPoolExecutor(_AT_ONCE) as workers:
+        with Workers(_AT_ONCE) as workers:
             image = self._image(recipe, workers)
             regions_asked = None if inspector is None else workers.submit(_enabled, inspector)
             roles_asked = None if inspector is None or not _may_use_spot(recipe) else workers.submit(_roles, inspector)
@@ -74,7 +75,7 @@ class Preflight:
                 image=None if image is None else image.result(),
             )
 
-    def _image(self, recipe: Recipe, workers: ThreadPoolExecutor) -> Future[ImageSeen] | None:
+    def _image(self, recipe: Recipe, workers: Workers) -> Future[ImageSeen] | None:
         """Look up the image. Return None if there is no registry client or the image is never pulled."""
         container = recipe.environment.container
         if self.ask_registry is None or container is None or container.pull == "never":

@@ -19,7 +19,7 @@ from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.node_check import record_checked_nodes
-from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError
+from cloudgpu.errors import CloudGpuError, ConnectError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.launch.nccl_log import sets_own_log, watches_network
 from cloudgpu.node.bootstrap import image_cleanup_script
@@ -135,10 +135,8 @@ class FollowedRun:
         while True:
             try:
                 return install_agent(host)
-            except HostKeyError:
-                raise
-            except ConnectError:
-                if clock.monotonic() >= deadline:
+            except ConnectError as err:
+                if not err.retryable or clock.monotonic() >= deadline:
                     raise
                 clock.sleep(_REBOOT_POLL_S)
 

@@ -57,10 +57,11 @@ class ServiceProbes:
             self._threads.append(thread)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stopped.set()
+        interrupted = kind is not None and not issubclass(kind, Exception)
         for thread in self._threads:
-            thread.join(_LEAVE_S)
+            thread.join(0.0 if interrupted else _LEAVE_S)
 
     def logs(self, paths: RunPaths) -> LogStore:
         """Return the run's log store with service tokens masked."""

@@ -3,6 +3,9 @@
 AWS lists terminated instances and deleted NAT gateways for about an hour. If an instance was terminated through the
 API, its StateTransitionReason contains the time to the second. After a shutdown from inside the instance or a spot
 interruption, StateTransitionReason does not contain a time. AWS does not list released Elastic IPs.
+
+An instance is billed while it is `running`, not while it is `pending` or `shutting-down`. AWS does not report when an
+instance began to run, so the time since its launch is an upper bound, some seconds too high.
 """
 
 import contextlib
@@ -20,6 +23,16 @@ from cloudgpu.aws.session.session import Clients
 
 _TRANSITION = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 _DELETED_STATES = frozenset({"deleted", "failed"})
+_FAILED_TO_LAUNCH = frozenset(
+    {
+        "Client.InternalError",
+        "Client.InvalidSnapshot.NotFound",
+        "Client.VolumeLimitExceeded",
+        "Server.InsufficientInstanceCapacity",
+        "Server.InternalError",
+    }
+)
+"""Codes in a StateReason that EC2 documents for instances that terminate during their launch."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +42,7 @@ class Lifetime:
     Attributes:
         alive: Whether the resource is still billed.
         ended_at: Time of deletion; None while the resource is billed or if AWS does not report the time.
+        never_ran: Whether the resource is an instance that failed before it ran, which AWS does not bill.
     """
 
     kind: Literal["instance", "nat-gateway", "elastic-ip"]
@@ -36,6 +50,7 @@ class Lifetime:
     alive: bool
     started_at: datetime | None
     ended_at: datetime | None = None
+    never_ran: bool = False
 
 
 def instance_lifetimes(clients: Clients, ids: Sequence[str]) -> Mapping[str, Lifetime]:
@@ -84,7 +99,8 @@ def _plausible_utc(at: datetime | None) -> datetime | None:
 def _of_instance(row: Mapping[str, Any]) -> Lifetime:
     alive = row["State"]["Name"] not in TERMINATING_STATES
     ended_at = None if alive else transition_time(row.get("StateTransitionReason") or "")
-    return Lifetime("instance", row["InstanceId"], alive, _plausible_utc(row["LaunchTime"]), ended_at)
+    never_ran = not alive and (row.get("StateReason") or {}).get("Code") in _FAILED_TO_LAUNCH
+    return Lifetime("instance", row["InstanceId"], alive, _plausible_utc(row["LaunchTime"]), ended_at, never_ran)
 
 
 def _of_gateway(row: Mapping[str, Any]) -> Lifetime:

@@ -1,13 +1,13 @@
 """Look up machine images by their SSM parameters, and the root disks that they need."""
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cloudgpu import bounds
 from cloudgpu.aws.session.errors import convert_response_errors, is_gone
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError
+from cloudgpu.workers import Workers
 
 _AT_ONCE = 8
 
@@ -22,7 +22,7 @@ def resolve_image_ids(
     Raises:
         CloudError: A request failed or AWS is unreachable in one of the regions.
     """
-    with ThreadPoolExecutor(_AT_ONCE) as workers:
+    with Workers(_AT_ONCE) as workers:
         image_ids = list(workers.map(lambda pair: _value(clients_for(pair[1]), pair[0]), parameters))
     return {key: image for key, image in zip(parameters, image_ids, strict=True) if image}
 
@@ -37,7 +37,7 @@ def root_disk_sizes(
     Raises:
         CloudError: A request failed or AWS is unreachable in one of the regions.
     """
-    with ThreadPoolExecutor(_AT_ONCE) as workers:
+    with Workers(_AT_ONCE) as workers:
         sizes = list(workers.map(lambda pair: _root_disk_gib(clients_for(pair[1]), pair[0]), images))
     return {key: gib for key, gib in zip(images, sizes, strict=True) if gib}
 

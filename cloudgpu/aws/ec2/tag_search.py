@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -22,6 +21,7 @@ from cloudgpu.aws.session.waiters import poll, retry
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.text import plural
+from cloudgpu.workers import Workers
 
 _AT_ONCE = 6
 _RELEASE_S = 600
@@ -186,7 +186,7 @@ def _answered(queries: Sequence[_Query]) -> tuple[list[FoundResource], list[Clou
                 unreachable.append(err)
             return err
 
-    with ThreadPoolExecutor(_AT_ONCE) as workers:
+    with Workers(_AT_ONCE) as workers:
         results = list(workers.map(run, queries))
     resources = [resource for result in results if not isinstance(result, CloudGpuError) for resource in result]
     return resources, [result for result in results if isinstance(result, CloudGpuError)]
@@ -326,7 +326,7 @@ def _delete_all(
         )
     if resources[0].kind in ("volume", "network-interface"):
         resources = _remaining(clients, resources)
-    with ThreadPoolExecutor(_AT_ONCE) as workers:
+    with Workers(_AT_ONCE) as workers:
         results = workers.map(
             lambda resource: _failures([resource], lambda target: _delete(clients, target, clock), together=False),
             resources,

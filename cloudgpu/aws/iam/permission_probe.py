@@ -1,7 +1,6 @@
 """Determine the caller's permissions by IAM policy simulation or, if the simulation fails, by dry runs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +11,7 @@ from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients, Identity
 from cloudgpu.errors import AuthError, CloudGpuError
+from cloudgpu.workers import Workers
 
 _AT_ONCE = 8
 _WOULD_SUCCEED = "DryRunOperation"
@@ -105,7 +105,7 @@ def _tested(clients: Clients, grants: Sequence[Grant]) -> list[PermissionResult]
     """Test grants with EC2 dry runs and read-only calls to other services. Actions without a test are `unknown`."""
     pairs = [(grant, action) for grant in grants for action in grant.actions]
     arguments = {**EC2_ARGUMENTS, "RunInstances": {**EC2_ARGUMENTS["RunInstances"], **_image(clients)}}
-    with ThreadPoolExecutor(_AT_ONCE) as workers:
+    with Workers(_AT_ONCE) as workers:
         return list(workers.map(lambda action: _test(clients, action[0], action[1], arguments), pairs))
 
 

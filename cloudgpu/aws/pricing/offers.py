@@ -1,7 +1,6 @@
 """Query regions in parallel for the zones that offer an instance type, and for the number of free Elastic IPs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cloudgpu.aws.ec2.instance_types import GPU_FAMILIES
@@ -9,6 +8,7 @@ from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import AuthError
 from cloudgpu.plan.plan import Quotes
+from cloudgpu.workers import Workers
 
 _AT_ONCE = 8
 _FILTER_VALUES = 200
@@ -26,7 +26,7 @@ def quotes(clients_for: Callable[[str], Clients], pairs: Sequence[tuple[str, str
     """
     regions = sorted({region for _, region in pairs})
     types = {region: sorted({name for name, where in pairs if where == region}) for region in regions}
-    with ThreadPoolExecutor(_AT_ONCE) as workers:
+    with Workers(_AT_ONCE) as workers:
         results = workers.map(lambda region: _offered_or_error(clients_for(region), types[region]), regions)
         by_region = dict(zip(regions, results, strict=True))
     offered = {region: result for region, result in by_region.items() if not isinstance(result, str)}
@@ -55,7 +55,7 @@ def free_addresses(clients_for: Callable[[str], Clients], regions: Sequence[str]
     Raises:
         CloudError: A request failed or AWS is unreachable in one of the regions.
     """
-    with ThreadPoolExecutor(_AT_ONCE) as workers:
+    with Workers(_AT_ONCE) as workers:
         limits = workers.map(lambda region: _free_addresses(clients_for(region)), regions)
         return {region: free for region, free in zip(regions, limits, strict=True) if free is not None}
 

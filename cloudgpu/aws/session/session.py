@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Protocol
 
 import boto3
@@ -16,6 +17,7 @@ from cloudgpu.aws.session.credentials import CredentialSource, add_renewal_hint,
 from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.eventual_consistency import NewResources
 from cloudgpu.aws.session.recording import CallRecorder
+from cloudgpu.clock import require_not_cancelled
 
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 60
@@ -64,13 +66,14 @@ class Clients(Protocol):
 
 @dataclass(frozen=True)
 class ApiCall:
-    """An API call, for the debug log. `http_status` is 0 if no response was received."""
+    """An API call, for the debug log. `http_status` is 0, and `date` empty, if no response was received."""
 
     service: str
     operation: str
     request_id: str
     http_status: int
     seconds: float
+    date: str = ""
 
 
 OnCall = Callable[[ApiCall], None]
@@ -167,6 +170,7 @@ class Session:
             check_requests(client, report)
         if service == "ec2":
             self._new_resources.watch(client)
+        client.meta.events.register("needs-retry", _stop_retries)
         if self._on_call is not None:
             _report_calls(client, service, self._on_call)
         if self._recorder is not None:
@@ -221,17 +225,24 @@ def _config(endpoint: CloudEndpoint, service: str, *, once: bool) -> Config:
     return Config(**options)
 
 
+def _stop_retries(response: tuple[Any, Any] | None, **_: Any) -> None:  # noqa: ANN401
+    """End a failed request of an interrupted command instead of retrying it. An answer from AWS is not discarded."""
+    if response is None or response[0].status_code >= HTTPStatus.BAD_REQUEST:
+        require_not_cancelled()
+
+
 def _report_calls(client: Any, service: str, on_call: OnCall) -> None:  # noqa: ANN401
     started = threading.local()
 
     def before(**_: Any) -> None:  # noqa: ANN401
         started.at = time.monotonic()
 
-    def report_call(operation: str, request_id: str = "", http_status: int = 0) -> None:
-        on_call(ApiCall(service, operation, request_id, http_status, time.monotonic() - started.at))
+    def report_call(operation: str, request_id: str = "", http_status: int = 0, date: str = "") -> None:
+        on_call(ApiCall(service, operation, request_id, http_status, time.monotonic() - started.at, date))
 
     def after(model: Any, http_response: Any, parsed: Any, **_: Any) -> None:  # noqa: ANN401
-        report_call(model.name, parsed.get("ResponseMetadata", {}).get("RequestId", ""), http_response.status_code)
+        request_id = parsed.get("ResponseMetadata", {}).get("RequestId", "")
+        report_call(model.name, request_id, http_response.status_code, http_response.headers.get("date", ""))
 
     def failed(event_name: str, **_: Any) -> None:  # noqa: ANN401
         report_call(event_name.rsplit(".", maxsplit=1)[-1])

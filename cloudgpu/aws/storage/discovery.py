@@ -1,7 +1,6 @@
 """Find storage by its tags, independently of local records, determine its size and users, and delete it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 from itertools import groupby
@@ -18,6 +17,7 @@ from cloudgpu.aws.storage.buckets import bucket_size, bucket_tags, empty_bucket
 from cloudgpu.aws.storage.storage_tags import STORAGE_TAG, PartKind, StoragePart, TaggedStorage
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
+from cloudgpu.workers import Workers
 
 _TOKEN: Final = "cloudgpu:token"  # noqa: S105 the name of a tag
 _GIB: Final = Decimal(1 << 30)
@@ -49,7 +49,7 @@ def stored(clients: Clients, name: str = "") -> tuple[TaggedStorage, ...]:
         lambda: list(_buckets(clients, name)),
         lambda: list(_groups(clients)),
     ]
-    with ThreadPoolExecutor(_AT_ONCE) as workers:
+    with Workers(_AT_ONCE) as workers:
         parts = [part for result in workers.map(lambda query: query(), queries) for part in result]
     ours = [part for part in parts if STORAGE_TAG in part.tags and name in ("", part.tags[STORAGE_TAG])]
 

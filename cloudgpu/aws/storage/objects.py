@@ -3,7 +3,6 @@
 import difflib
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -15,6 +14,7 @@ from cloudgpu.errors import BadRequestError, CloudError, CloudGpuError, StateErr
 from cloudgpu.files import open_for_reading
 from cloudgpu.recipe.rules.file_names import find_unusable_name
 from cloudgpu.text import printable
+from cloudgpu.workers import Workers
 
 _AT_ONCE = 8
 _SHA256 = "sha256"
@@ -191,7 +191,7 @@ def put_files(clients: Clients, url: str, directory: Path) -> UploadResult:
     with convert_response_errors(f"listing {url}"):
         sizes = {item.key: item.size for item in below(s3, address)}
     files = sorted(path for path in directory.rglob("*") if path.is_file())
-    with ThreadPoolExecutor(_AT_ONCE) as workers:
+    with Workers(_AT_ONCE) as workers:
         sent = list(workers.map(lambda path: _put(s3, address, path, directory, sizes), files))
     return UploadResult(
         sent=sum(size is not None for size in sent),

@@ -2,8 +2,8 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Lock
 
@@ -14,7 +14,8 @@ from cloudgpu.aws.ec2.retag import add_missing_tags
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
 from cloudgpu.aws.pricing import offers, quotas
 from cloudgpu.aws.session.recording import recorder_for
-from cloudgpu.aws.session.session import CloudEndpoint, Session, connect
+from cloudgpu.aws.session.server_time import ServerTime
+from cloudgpu.aws.session.session import ApiCall, CloudEndpoint, Session, connect
 from cloudgpu.aws.storage import objects
 from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws.account import AwsAccount
@@ -52,6 +53,7 @@ from cloudgpu.settings import Settings
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.targets import Target, is_simulated
 from cloudgpu.text import command
+from cloudgpu.workers import Workers
 
 _POLL_S = 0.5
 _MAX_POLL_S = 10.0
@@ -92,6 +94,7 @@ class AwsCloud:
         self._settings = settings
         self._clock = clock
         self._calls = calls
+        self._time = ServerTime(clock)
         self._recorder = recorder_for(where.environ)
         self._reach = reach
         self._sessions: dict[str, Session] = {}
@@ -222,7 +225,7 @@ class AwsCloud:
             else self._reach(described, private(record, instance_ids))
         )
         reachable = [instance for instance in described if instance.id in addresses]
-        with ThreadPoolExecutor(_MAX_PARALLEL_CONSOLES) as consoles:
+        with Workers(_MAX_PARALLEL_CONSOLES) as consoles:
             shown = list(consoles.map(lambda instance: host_keys.read_console(clients, instance.id), reachable))
         keys = [console.fingerprints for console in shown]
         for instance, console in zip(reachable, shown, strict=True):
@@ -262,6 +265,14 @@ class AwsCloud:
             described = instances.describe(self._session(region), list(instance_ids))
             states |= {instance.id: instance.state for instance in described}
         return states
+
+    def now(self) -> datetime:
+        """Return the time by AWS's clock."""
+        return self._time.now()
+
+    def ahead(self) -> timedelta:
+        """Return by how much AWS's clock is ahead of this machine's; zero if it is unknown or negligible."""
+        return self._time.ahead()
 
     def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
         """Return start and termination times by instance ID, omitting instances that AWS no longer lists."""
@@ -367,8 +378,12 @@ class AwsCloud:
         """
         if self._first is None:
             profile = self._settings.aws_profile or None
-            self._first = connect(self._endpoint, region, profile, self._calls, self._recorder)
+            self._first = connect(self._endpoint, region, profile, self._called, self._recorder)
         return self._first.in_region(region)
+
+    def _called(self, call: ApiCall) -> None:
+        self._time.heard(call.date)
+        self._calls(call)
 
 
 def _require_live(record: ClusterRecord, instance: Instance) -> None:

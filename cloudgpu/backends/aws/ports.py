@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from cloudgpu.state.identity import BackendIdentity
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
     from pathlib import Path
 
     from cloudgpu.aws.ec2.billing_times import Lifetime
@@ -76,6 +77,12 @@ class Cloud(BackendIdentity, Protocol):
 
     def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], emit: Emit) -> Inventory:
         """Wait until every instance has an address and has printed its host keys, and return the inventory."""
+
+    def now(self) -> datetime:
+        """Return the time by the cloud's clock, by which costs are counted."""
+
+    def ahead(self) -> timedelta:
+        """Return by how much the cloud's clock is ahead of this machine's; zero if it is unknown or negligible."""
 
     def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
         """Return start and termination times by instance ID, omitting instances that the cloud no longer lists."""

@@ -1,7 +1,6 @@
 """Query and change several regions of one account. A failure in one region does not affect the other regions."""
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from cloudgpu.aws.ec2 import instances, tag_search
@@ -9,6 +8,7 @@ from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
 from cloudgpu.aws.session.session import Session
 from cloudgpu.clock import Clock
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, TeardownError
+from cloudgpu.workers import Workers
 
 _T = TypeVar("_T")
 
@@ -135,7 +135,7 @@ def _in_parallel(work: Callable[[str], _T], regions: Sequence[str]) -> list[_T]:
     """
     if len(regions) <= 1:
         return [work(region) for region in regions]
-    with ThreadPoolExecutor(min(_MAX_PARALLEL, len(regions)), thread_name_prefix="region") as pool:
+    with Workers(min(_MAX_PARALLEL, len(regions)), "region") as pool:
         return list(pool.map(work, regions))
 
 

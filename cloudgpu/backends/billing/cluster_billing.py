@@ -1,13 +1,12 @@
 """Find a cluster's ledger rows by token, close them, and compute the costs of clusters and runs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.billing.missing_rows import rows_of
-from cloudgpu.backends.tagged_resource import TaggedResource
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.ledger.entry import LedgerEntry
@@ -72,24 +71,6 @@ class ClusterBilling:
                 and spending.expires_at > now
             ):
                 raise name_in_use_error(record.name, spending.owner, f"{spending.expires_at:%Y-%m-%d %H:%M} UTC")
-
-    def record_launched(self, entries: Iterable[LedgerEntry], found: Sequence[TaggedResource]) -> None:
-        """Record instances whose launch response was lost, because they would otherwise not be billed.
-
-        The instances are billed from the time at which their row was opened, shortly before the launch call.
-        """
-        rows = tuple(entries)
-        by_region = {e.spending.region: e for e in rows if e.state == "open" and e.launched_at is None}
-        # AWS still lists terminated instances of an earlier attempt in the same region, which belong to another row.
-        known = {instance_id for e in rows for instance_id in e.instance_ids}
-        for region, entry in by_region.items():
-            ids = [
-                resource.id
-                for resource in found
-                if resource.kind == "instance" and resource.region == region and resource.id not in known
-            ]
-            if ids:
-                self.context.ledger.launched(entry.spending.entry_id, ids, entry.spending.opened_at)
 
     def close(self, entries: Iterable[LedgerEntry], at: datetime) -> None:
         """Close the rows that are still open. Call this after the cloud has confirmed the deletion."""

@@ -90,7 +90,8 @@ class HostProvisioning:
             try:
                 return self._try_candidates(plan, name, run_id)
             except CapacityError as err:
-                if clock.monotonic() >= deadline:
+                hopeless = isinstance(err, NoCapacityError) and not err.passing
+                if hopeless or clock.monotonic() >= deadline:
                     raise
                 self._context.emit(Note(f"{err.message}; retrying in {_RETRY_DELAY_S:.0f} s"))
                 clock.sleep(_RETRY_DELAY_S)

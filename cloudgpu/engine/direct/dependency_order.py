@@ -1,11 +1,12 @@
 """Run work in parallel, in dependency order."""
 
 from collections.abc import Callable, Hashable, Mapping, Set
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import TypeVar
 
 from cloudgpu.engine.direct.shutdown_gate import Gate
 from cloudgpu.errors import CloudGpuError
+from cloudgpu.workers import Workers
 
 WORKERS = 32
 
@@ -16,7 +17,7 @@ def run_in_dependency_order(first: Mapping[K, Set[K]], work: Callable[[K], None]
     """Call `work` for every key, after the calls for all keys in `first[key]` have succeeded; return the failures.
 
     Keys that depend on a failed key are skipped; all other keys are processed. Any exception other than `CloudGpuError`
-    (a bug or an interrupt) is raised once the work in progress has finished.
+    (a bug or an interrupt) is raised once the work in progress has finished; an interrupt ends its waits.
     """
     waiting = {key: set(before) & set(first) for key, before in first.items()}
     failures: dict[K, CloudGpuError] = {}
@@ -27,21 +28,18 @@ def run_in_dependency_order(first: Mapping[K, Set[K]], work: Callable[[K], None]
         with gate:
             work(key)
 
-    pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="cloudgpu")
     try:
-        while True:
-            for key in _ready(waiting, idle=not running, failed=failures):
-                del waiting[key]
-                running[pool.submit(guarded, key)] = key
-            if not running:
-                return failures
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                _settle(future, running.pop(future), waiting, failures)
+        with Workers(WORKERS) as pool, gate.closing():
+            while True:
+                for key in _ready(waiting, idle=not running, failed=failures):
+                    del waiting[key]
+                    running[pool.submit(guarded, key)] = key
+                if not running:
+                    return failures
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    _settle(future, running.pop(future), waiting, failures)
     finally:
-        # after an interrupt or a bug: start nothing new, but wait for work in progress
-        gate.close()
-        pool.shutdown(wait=True, cancel_futures=True)
-        gate.wait()
+        gate.wait()  # calls to AWS in progress are finished, because only their answers say what exists
 
 
 def _ready(waiting: Mapping[K, set[K]], *, idle: bool, failed: Mapping[K, CloudGpuError]) -> list[K]:

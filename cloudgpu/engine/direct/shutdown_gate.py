@@ -3,7 +3,9 @@
 A thread pool does not guarantee this: an interrupt during `submit` may leave a thread that the pool does not track.
 """
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from types import TracebackType
 
 
@@ -36,6 +38,14 @@ class Gate:
         """Reject new work."""
         with self._changed:
             self._closed = True
+
+    @contextlib.contextmanager
+    def closing(self) -> Iterator[None]:
+        """Reject new work once the `with` block is left, for example by an interrupt."""
+        try:
+            yield
+        finally:
+            self.close()
 
     def wait(self) -> None:
         """Wait until all admitted work has finished."""

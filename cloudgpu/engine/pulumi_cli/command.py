@@ -15,7 +15,7 @@ from pulumi.automation.errors import create_command_error
 from semver import VersionInfo
 
 from cloudgpu import files
-from cloudgpu.clock import Clock
+from cloudgpu.clock import Cancelled, Clock, require_not_cancelled
 from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.engine.plugin.server import PARENT_COMMAND_VARIABLE
 from cloudgpu.engine.processes import process_start
@@ -186,7 +186,7 @@ def _followed(
         threading.Thread(target=_read, args=(stream, listener, lines), daemon=True)
         for stream, listener, lines in zip(streams, listeners, chunks, strict=True)
     ]
-    interrupt: KeyboardInterrupt | None = None
+    interrupt: KeyboardInterrupt | Cancelled | None = None
     # Make these calls inside the loop, because Ctrl-C may arrive before or between them.
     pending_starts: list[Callable[[], None]] = [
         *(reader.start for reader in readers),
@@ -196,8 +196,8 @@ def _followed(
         try:
             while pending_starts:
                 pending_starts.pop(0)()
-            process.wait()
-        except KeyboardInterrupt as err:
+            _wait(process, interrupted=interrupt is not None)
+        except (KeyboardInterrupt, Cancelled) as err:
             _signal(process.pid, signal.SIGKILL if interrupt else signal.SIGINT)
             interrupt = err
     if process.returncode < 0:
@@ -210,6 +210,15 @@ def _followed(
     if interrupt is not None:
         raise interrupt
     return "\n".join(chunks[0]), "\n".join(chunks[1])
+
+
+def _wait(process: "subprocess.Popen[str]", *, interrupted: bool) -> None:
+    """Wait for the CLI. Outside the main thread, a signal of the user ends the wait only if it is checked for."""
+    while process.returncode is None:
+        if not interrupted:
+            require_not_cancelled()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_LOOK_EVERY_S)
 
 
 def _feed(process: "subprocess.Popen[str]", text: str) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -70,8 +70,9 @@ class ScriptedEngine:
             raise refusal
         nodes = int(stack.config["nodes"])
         ids = [f"i-{zone}-{index}" for index in range(nodes)]
+        new = [instance_id for instance_id in ids if self.cloud.alive.get(instance_id) != "running"]
+        self.cloud.launches |= dict.fromkeys(new, self.cloud.clock.now())
         self.cloud.alive |= dict.fromkeys(ids, "running")
-        self.cloud.launches |= dict.fromkeys(ids, self.cloud.clock.now())
         return AppliedStack({"instanceIds": ids})
 
     def destroy(self, stack, on_event):
@@ -164,6 +165,12 @@ class ScriptedCloud:
 
     def instance_states(self, region, instance_ids):
         return {instance_id: self.alive.get(instance_id, "terminated") for instance_id in instance_ids}
+
+    def now(self):
+        return self.clock.now()
+
+    def ahead(self):
+        return timedelta(0)
 
     def lifetimes(self, region, instance_ids):
         listed = [

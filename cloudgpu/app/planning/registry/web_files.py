@@ -3,7 +3,6 @@
 import http.client
 import re
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from urllib.parse import quote, urlsplit
 
@@ -12,6 +11,7 @@ from cloudgpu.node.agent.fetch.http_limits import must_block_local, redirect_url
 from cloudgpu.node.agent.fetch.http_request import REDIRECTS, Client, SourceResponse
 from cloudgpu.recipe.sections.data import Data
 from cloudgpu.run.data.files import RemoteFile
+from cloudgpu.workers import Workers
 
 _AT_ONCE = 8
 _WITHIN_S = 30.0
@@ -30,7 +30,7 @@ def list_web_files(dataset: Data, names: Sequence[str]) -> Sequence[RemoteFile]:
     """
     if not dataset.source.endswith("/"):
         return [_seen(dataset, dataset.source, dataset.source.rpartition("/")[2])]
-    with ThreadPoolExecutor(_AT_ONCE) as workers:
+    with Workers(_AT_ONCE) as workers:
         return list(workers.map(lambda name: _seen(dataset, dataset.source + quote(name), name), names))
 
 

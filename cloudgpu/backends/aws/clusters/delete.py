@@ -6,7 +6,7 @@ from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.aws.clusters.delete_unrecorded import UnrecordedTeardown
 from cloudgpu.backends.aws.clusters.ledger_closing import LedgerCloser
 from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
-from cloudgpu.backends.aws.clusters.row_restoration import restore_missing_rows
+from cloudgpu.backends.aws.clusters.row_restoration import record_unanswered_launches, restore_missing_rows
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
 from cloudgpu.backends.aws.clusters.unanswered_launches import UnansweredLaunches, unconfirmed_launches
 from cloudgpu.backends.aws.clusters.verified_deletion import RecordedInstances, ResourceFilter, TagSearch, has_token
@@ -221,9 +221,8 @@ class Teardown:
             name, regions, whose, RecordedInstances(record.placement.region, record.placement.instance_ids)
         )
         failures.add_all(done.errors)
-        self._billing.record_launched(
-            self._billing.rows(record), [node for node in done.seen if has_token(node, record.identity.token)]
-        )
+        own = [node for node in done.seen if has_token(node, record.identity.token)]
+        record_unanswered_launches(self._context, self._billing.rows(record), own)
         # Unreachable regions come last, because deleting by journal retries every call.
         reachable_first = sorted(regions, key=failures.__contains__)
         unreadable = {region for region in reachable_first if self._delete_by_journal(record, region, failures)}

@@ -7,6 +7,7 @@ from decimal import Decimal
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, OWNER_TAG
 from cloudgpu.backends.aws.clusters.ledger_closing import LedgerCloser
 from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
+from cloudgpu.backends.aws.clusters.row_restoration import record_unanswered_launches
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
 from cloudgpu.backends.aws.clusters.unanswered_launches import UnansweredLaunches, unconfirmed_launches
 from cloudgpu.backends.aws.clusters.verified_deletion import NODE_KINDS, RecordedInstances, TagSearch
@@ -62,7 +63,8 @@ class UnrecordedTeardown:
         if result.found and not owned and not self._failures:
             raise _not_yours(self._name, result.found[0])
         orphans = self._nodes_ended(owned)
-        self._billing.record_launched(rows, [*owned, *(node for node in result.terminated if self._is_own(node))])
+        terminated = [node for node in result.terminated if self._is_own(node)]
+        record_unanswered_launches(self._context, rows, [*owned, *terminated])
         # Without a journal, it is unknown which launches got no response, so a single empty search is not enough.
         self._launches.wait(unconfirmed_launches(rows), started_at)
         orphans += self._tags.delete_remaining(

@@ -4,6 +4,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from cloudgpu.backends.aws.clusters.delete import stack_of
+from cloudgpu.backends.aws.clusters.ledger_closing import close_failed_launch, report_clock_difference
+from cloudgpu.backends.aws.clusters.row_restoration import record_launches
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
@@ -59,17 +61,18 @@ class CandidateLauncher:
             launch.report_failure(err)
             raise
         ids = launched_instance_ids(applied)
-        opened_at = self._opened_at(record, row)
-        context.ledger.launched(row.entry_id, ids, launch.at or opened_at)
+        record_launches(context, row, ids, self._opened_at(record, row))
+        report_clock_difference(context)
         self._cooldowns.forget(context.cloud, candidate)
         launched = replace(record, placement=replace(record.placement, instance_ids=ids))
         return context.records.save_cluster(launched, context.clock.now()), applied
 
     def _close_failed(self, record: ClusterRecord, candidate: Candidate, row: Spending, err: LaunchError) -> None:
-        """Close the row after a failed launch. The row costs nothing unless some of the instances were launched."""
+        """Close the row after a failed launch. The row costs nothing unless some of the instances ran."""
         if err.launched:
-            self._context.ledger.launched(row.entry_id, err.launched, self._opened_at(record, row))
-        self._context.ledger.close(row.entry_id, self._context.clock.now())
+            record_launches(self._context, row, err.launched, self._opened_at(record, row))
+        entries = self._billing.rows(record)
+        close_failed_launch(self._context, [entry for entry in entries if entry.spending.entry_id == row.entry_id])
         if isinstance(err, CapacityError):
             self._cooldowns.note(self._context.cloud, candidate)
 
@@ -99,22 +102,18 @@ def _name_key(err: LaunchError, record: ClusterRecord) -> None:
 
 
 class _Launch:
-    """Records when the instances were launched, and defers the launch-failure event until `report_failure`."""
+    """Defers the launch-failure event until `report_failure`."""
 
     def __init__(self, context: CloudContext) -> None:
-        self.at: datetime | None = None
         self._context = context
         self._failure: Event | None = None
 
     def on_event(self, event: ProgressEvent) -> None:
         """Forward the event, except a failure of the launch itself."""
-        if isinstance(event, Event) and event.type == _FLEET:
-            if event.kind == "failed":
-                self._failure = event
-                return
-            if event.kind == "done" and event.operation == "create":
-                self.at = self._context.clock.now()
-        self._context.emit(event)
+        if isinstance(event, Event) and event.type == _FLEET and event.kind == "failed":
+            self._failure = event
+        else:
+            self._context.emit(event)
 
     def report_failure(self, err: CloudGpuError) -> None:
         """Emit the deferred failure, unless the caller reports the failure in one line and tries the next candidate."""

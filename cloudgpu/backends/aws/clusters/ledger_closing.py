@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.ledger.entry import LedgerEntry, Part, PartEnd
+from cloudgpu.run.progress import Note
 
 if TYPE_CHECKING:
     # Only for annotations: commands that only read records must not import boto3.
     from cloudgpu.aws.ec2.billing_times import Lifetime
 
 _LISTED_AFTER = timedelta(minutes=15)
+_NOTED_S = 10
+"""Difference between the clocks, in seconds, that is reported."""
 _KINDS: Mapping[Part, str] = {"gateway": "nat-gateway", "elastic-ips": "elastic-ip"}
 
 
@@ -53,9 +56,11 @@ class LedgerCloser:
         Raises:
             LedgerError: The ledger cannot be written.
         """
-        for entry in entries:
-            if entry.state == "open":
-                self._close(entry, self.context.clock.now())
+        still_open = [entry for entry in entries if entry.state == "open"]
+        for entry in still_open:
+            self._close(entry, self.context.cloud.now())
+        if still_open:
+            report_clock_difference(self.context)
 
     def _close(self, entry: LedgerEntry, now: datetime) -> None:
         ledger, entry_id = self.context.ledger, entry.spending.entry_id
@@ -92,11 +97,34 @@ def record_node_ends(context: CloudContext, entries: Iterable[LedgerEntry]) -> N
     AWS reports the termination time for about an hour. After that, the time of this check is recorded as an estimate,
     which is closer to the actual time than the time at which the cluster is deleted.
     """
-    now = context.clock.now()
+    now = context.cloud.now()
     for entry in entries:
         if entry.state == "open" and entry.instance_ids and "nodes" not in entry.parts and _ended(context, entry, now):
             end = last_termination(context, entry, now)
             context.ledger.part_ended(entry.spending.entry_id, "nodes", end.at, estimated=end.estimated)
+
+
+def close_failed_launch(context: CloudContext, entries: Iterable[LedgerEntry]) -> None:
+    """Close the open entries after a launch whose instances have been terminated.
+
+    The cost is an upper bound, because AWS does not report whether an instance ran before it was terminated.
+    """
+    now = context.cloud.now()
+    for entry in entries:
+        if entry.state == "open":
+            if entry.launched_at is not None:
+                end = last_termination(context, entry, now)
+                context.ledger.part_ended(entry.spending.entry_id, "nodes", end.at, estimated=True)
+            context.ledger.close(entry.spending.entry_id, now)
+
+
+def report_clock_difference(context: CloudContext) -> None:
+    """Report if this machine's clock differs from the cloud's, by which costs are counted."""
+    ahead_s = round(context.cloud.ahead().total_seconds())
+    if abs(ahead_s) >= _NOTED_S:
+        side = "behind" if ahead_s > 0 else "ahead of"
+        counted = "costs are counted by the cloud's clock, expiries by this machine's"
+        context.emit(Note(f"this machine's clock is {abs(ahead_s)} s {side} the cloud's; {counted}"))
 
 
 def _ended(context: CloudContext, entry: LedgerEntry, now: datetime) -> bool:

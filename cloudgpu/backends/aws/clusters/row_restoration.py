@@ -1,14 +1,24 @@
-"""Restore the ledger rows of a cluster's nodes from its record and the cloud's launch times."""
+"""Write nodes to the ledger with the launch times of the cloud: after a launch, or if their row was lost."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
+from typing import TYPE_CHECKING
 
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.billing.costs import spending_of
 from cloudgpu.backends.billing.missing_rows import has_failed, missing_nodes, reopen_row, rows_of
+from cloudgpu.backends.tagged_resource import TaggedResource
 from cloudgpu.errors import CloudGpuError
+from cloudgpu.ledger.entry import LedgerEntry, Spending
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
+
+if TYPE_CHECKING:
+    # Only for annotations: commands that only read records must not import boto3.
+    from cloudgpu.aws.ec2.billing_times import Lifetime
 
 
 def restore_missing_rows(context: CloudContext, record: ClusterRecord) -> None:
@@ -34,10 +44,55 @@ def restore_missing_rows(context: CloudContext, record: ClusterRecord) -> None:
     context.emit(Note(f"the ledger had no row for {count} of cluster {record.name}; the row has been restored"))
 
 
+def record_launches(context: CloudContext, row: Spending, instance_ids: Sequence[str], otherwise: datetime) -> None:
+    """Record launched instances with the cloud's launch times, by which they are billed.
+
+    An instance that failed before it ran is not billed, and is left out. An instance that the cloud does not list is
+    billed from the time `otherwise`.
+
+    Raises:
+        LedgerError: The row is closed, or the ledger cannot be used.
+    """
+    known = _lifetimes(context, row.region, instance_ids)
+    billed = [node for node in instance_ids if node not in known or not known[node].never_ran]
+
+    def started_at(node: str) -> datetime:
+        return (known[node].started_at if node in known else None) or otherwise
+
+    for at, nodes in groupby(billed, started_at):
+        context.ledger.launched(row.entry_id, tuple(nodes), at)
+
+
+def record_unanswered_launches(
+    context: CloudContext, entries: Iterable[LedgerEntry], found: Sequence[TaggedResource]
+) -> None:
+    """Record the instances among `found` whose launch response was lost, because they would otherwise not be billed.
+
+    An instance whose launch time is unknown is billed from the time at which its row was opened, shortly before the
+    launch call.
+    """
+    rows = tuple(entries)
+    by_region = {e.spending.region: e.spending for e in rows if e.state == "open" and e.launched_at is None}
+    # AWS still lists terminated instances of an earlier attempt in the same region, which belong to another row.
+    known = {instance_id for e in rows for instance_id in e.instance_ids}
+    for region, row in by_region.items():
+        ids = [
+            resource.id
+            for resource in found
+            if resource.kind == "instance" and resource.region == region and resource.id not in known
+        ]
+        if ids:
+            record_launches(context, row, ids, row.opened_at)
+
+
 def _start_times(context: CloudContext, record: ClusterRecord, nodes: Sequence[str]) -> dict[str, datetime]:
-    try:
-        known = context.cloud.lifetimes(record.placement.region, nodes)
-    except CloudGpuError:
-        known = {}
+    known = _lifetimes(context, record.placement.region, nodes)
     times = {node: known[node].started_at if node in known else None for node in nodes}
     return {node: at or record.identity.created_at for node, at in times.items()}
+
+
+def _lifetimes(context: CloudContext, region: str, nodes: Sequence[str]) -> Mapping[str, Lifetime]:
+    try:
+        return context.cloud.lifetimes(region, nodes)
+    except CloudGpuError:
+        return {}

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
+from cloudgpu.backends.aws.clusters.row_restoration import record_unanswered_launches
 from cloudgpu.backends.aws.clusters.verified_deletion import ResourceFilter, TagSearch
 from cloudgpu.backends.aws.context import CloudContext
-from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.engine.direct.unanswered_delays import delays_at, launch_visible_by
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Note
@@ -53,7 +53,7 @@ class UnansweredLaunches:
         if regions:
             result = TagSearch(self.context).search(name, regions, whose)
             failures.add_all(result.failures)
-            ClusterBilling(self.context).record_launched(rows, [*result.found, *result.terminated])
+            record_unanswered_launches(self.context, rows, [*result.found, *result.terminated])
 
 
 def latest_visible_at(rows: Sequence[LedgerEntry], now: datetime, endpoint: str) -> datetime:

@@ -1,7 +1,6 @@
 """Search for resources by cluster tag, delete them and search again, independently of any record."""
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -12,6 +11,7 @@ from cloudgpu.backends.tagged_resource import TaggedResource
 from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.run.progress import Note
 from cloudgpu.text import command
+from cloudgpu.workers import Workers
 
 NODE_KINDS = ("fleet", "instance")
 
@@ -73,7 +73,7 @@ class TagSearch:
 
         if len(regions) == 1:
             return work(regions[0])  # no thread, so that Ctrl-C can interrupt the call
-        with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(regions))), thread_name_prefix="nodes") as pool:
+        with Workers(min(_AT_ONCE, len(regions)), "nodes") as pool:
             done = list(pool.map(work, regions))
         return TerminationResult(
             tuple(line for result in done for line in result.ended),

@@ -1,12 +1,12 @@
 """Apply the plan of a sweep: delete its clusters, then its storage."""
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.aws.clusters.ledger_closing import LedgerCloser
 from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
+from cloudgpu.backends.aws.clusters.row_restoration import record_unanswered_launches
 from cloudgpu.backends.aws.clusters.unanswered_launches import UnansweredLaunches, unconfirmed_launches
 from cloudgpu.backends.aws.clusters.verified_deletion import RecordedInstances, TagSearch, has_token
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
@@ -20,6 +20,7 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Note
 from cloudgpu.state.record_store import RecordStore
+from cloudgpu.workers import Workers
 
 _AT_ONCE = 8
 """Maximum number of clusters deleted at the same time."""
@@ -52,7 +53,7 @@ class UnrecordedDeletion:
         closing = self.start_closing(rows)
         done = self.tags.end_nodes(cluster.cluster, regions, whose, RecordedInstances())
         failures.add_all(done.errors)
-        self.billing.record_launched(rows, done.seen)
+        record_unanswered_launches(self.launches.context, rows, done.seen)
         self.launches.wait(unconfirmed_launches(rows), started_at)
         self.tags.delete_remaining(cluster.cluster, cluster.regions, whose, failures)
         self.launches.record_terminated_nodes(cluster.cluster, self._rows(cluster), whose, failures)
@@ -87,7 +88,7 @@ class SweepExecutor:
     def apply_to_clusters(self, plan: SweepPlan) -> SweepResult:
         """Delete the plan's clusters concurrently."""
         clusters = plan.clusters_to_delete
-        with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(clusters))), thread_name_prefix="sweep") as pool:
+        with Workers(min(_AT_ONCE, len(clusters)), "sweep") as pool:
             errors = list(pool.map(self._try_to_delete, clusters))
         return _result(clusters, errors)
 

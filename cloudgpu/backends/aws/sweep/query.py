@@ -1,7 +1,6 @@
 """Search the account, and read the ledger and the records, for a sweep. Changes nothing."""
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, GLOBAL
@@ -16,6 +15,7 @@ from cloudgpu.errors import AuthError, CloudError, CloudGpuError, StateError, Us
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Note, report_count
 from cloudgpu.state.record_store import RecordStore
+from cloudgpu.workers import Workers
 
 _AT_ONCE = 8
 """Maximum number of regions searched at the same time."""
@@ -52,7 +52,7 @@ class SweepQuery:
         places = to_search if regions else (*to_search, GLOBAL)
         with (
             report_count(self.emit, "searching", len(places), "places") as step,
-            ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sweep") as pool,
+            Workers(_AT_ONCE, "sweep") as pool,
         ):
 
             def search(place: str) -> RegionSearch:

@@ -90,6 +90,9 @@ def _run(run: ProgramRun, monitor: Monitor) -> None:
             program = loop.create_task(run_in_stack(_entry(run.project, monitor)))
             try:
                 loop.run_until_complete(asyncio.wait([program]))
+            except KeyboardInterrupt:
+                monitor.cancel()
+                raise
             finally:
                 _drain(loop, pool, monitor)
     finally:

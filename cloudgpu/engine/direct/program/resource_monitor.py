@@ -14,6 +14,7 @@ from pulumi.runtime.proto import provider_pb2, resource_pb2
 
 from cloudgpu.aws.resources.base import Handler, HandlerContext
 from cloudgpu.aws.session.session import Clients
+from cloudgpu.clock import CancelScope
 from cloudgpu.engine.direct.deployment import Registry
 from cloudgpu.engine.direct.diff import ResourceRequest, apply_ignore_changes
 from cloudgpu.engine.direct.journal_state import Resource
@@ -75,6 +76,7 @@ class Monitor:
         self._registrations = registrations
         self._lock = threading.Lock()
         self._gate = Gate()
+        self._scope = CancelScope()
         self._known: dict[str, Registered] = {}
         self._aliases: dict[str, tuple[str, ...]] = {}
         self.failure: BaseException | None = None
@@ -86,6 +88,11 @@ class Monitor:
     def close(self) -> None:
         """Prevent new operations from starting."""
         self._gate.close()
+
+    def cancel(self) -> None:
+        """Prevent new operations from starting, and end the waits of operations in progress."""
+        self._gate.close()
+        self._scope.cancel()
 
     def drain(self) -> None:
         """Wait until no operation is in progress."""
@@ -172,7 +179,7 @@ class Monitor:
 
     def _guarded(self, work: Callable[[], T], passing: type[Exception] | tuple[()] = ()) -> T:
         with self._gate:
-            return self._recorded(work, passing)
+            return self._recorded(lambda: self._scope.run(work), passing)
 
     def _recorded(self, work: Callable[[], T], passing: type[Exception] | tuple[()]) -> T:
         try:

@@ -71,3 +71,24 @@ def test_nat_gateways_have_end_time_and_addresses_have_none(scripted):
         "nat-2": ("nat-gateway", True, None),
         "eipalloc-1": ("elastic-ip", True, None),
     }
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "never_ran"),
+    [
+        ("Client.InternalError", "terminated", True),
+        ("Server.InternalError", "shutting-down", True),
+        ("Client.VolumeLimitExceeded", "terminated", True),
+        ("Client.InvalidSnapshot.NotFound", "terminated", True),
+        ("Server.InsufficientInstanceCapacity", "terminated", True),
+        ("Client.UserInitiatedShutdown", "terminated", False),
+        ("Client.InstanceInitiatedShutdown", "terminated", False),
+        ("Server.SpotInstanceTermination", "terminated", False),
+        ("Server.InternalError", "running", False),
+        ("", "terminated", False),
+    ],
+)
+def test_instance_that_failed_while_it_was_launched_never_ran(scripted, code, state, never_ran):
+    row = {**instance("a", state, "", "i-1"), "StateReason": {"Code": code, "Message": code}}
+    scripted.stub("ec2").add_response("describe_instances", {"Reservations": [{"Instances": [row]}]})
+    assert billing_times.instance_lifetimes(scripted, ["i-1"])["i-1"].never_ran is never_ran

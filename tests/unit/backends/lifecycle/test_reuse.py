@@ -47,6 +47,9 @@ def test_partially_created_cluster_of_another_shape_is_rejected(workspace, make)
 def test_time_since_a_killed_launch_is_billed(workspace, make):
     killed_up(workspace, make, "us-east-1c")
     opened = workspace.clock.now()
+    launched = [f"i-us-east-1c-{index}" for index in range(2)]
+    workspace.cloud.alive = dict.fromkeys(launched, "running")
+    workspace.cloud.launches = dict.fromkeys(launched, opened)
     workspace.clock.sleep(600)
     workspace.provisioning.up(make.plan(make.candidate()), "demo")
     (entry,) = workspace.ledger.entries()

@@ -3,8 +3,11 @@
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from cloudgpu.app.clusters.status import list_cluster_statuses
 from cloudgpu.aws.ec2.billing_times import Lifetime
@@ -15,7 +18,7 @@ from cloudgpu.backends.billing.missing_rows import missing_nodes
 from cloudgpu.backends.sweep.cluster_resources import group_by_cluster
 from cloudgpu.backends.sweep.plan import SweepDecision, SweepPlan
 from cloudgpu.catalog import load
-from cloudgpu.errors import CloudError
+from cloudgpu.errors import CapacityError, CloudError, NoCapacityError
 from cloudgpu.plan.costs import CENT, CostItem
 from tests.cluster_records import changed
 from tests.tagged_resource import Resource
@@ -195,3 +198,111 @@ def test_host_that_was_never_leased_is_not_missing(workspace, record):
     hosts = changed(record, target="ssh", state="ending", instance_ids=("red@demo", "blue@demo"))
     assert missing_nodes(hosts, [leased]) == ("blue@demo",)
     assert missing_nodes(hosts.in_state("making"), []) == ()
+
+
+class WrongClock:
+    """This machine's clock, which differs from the cloud's."""
+
+    def __init__(self, cloud_clock, ahead_s):
+        self._cloud_clock, self._ahead = cloud_clock, timedelta(seconds=ahead_s)
+
+    def now(self):
+        return self._cloud_clock.now() + self._ahead
+
+    def monotonic(self):
+        return self._cloud_clock.monotonic()
+
+    def sleep(self, seconds):
+        self._cloud_clock.sleep(seconds)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+@example(200, 10, 300)
+@example(-200, 10, 300)
+@example(86_400, 0, 1)
+@example(-86_400, 0, 1)
+@given(
+    ahead_s=st.one_of(st.integers(-86_400, 86_400), st.integers(-300, 300)),
+    starts_s=st.integers(0, 120),
+    runs_s=st.integers(0, 7200),
+)
+def test_bill_is_the_lifetime_at_the_cloud_whatever_the_clock_of_this_machine(
+    workspace, make, ahead_s, starts_s, runs_s
+):
+    cloud, name = workspace.cloud, f"demo-{uuid4().hex[:8]}"
+    cloud.alive, cloud.launches, cloud.ends = {}, {}, {}
+    cloud.before_up = lambda stack: None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workspace, "clock", WrongClock(cloud.clock, ahead_s))
+        patch.setattr(cloud, "ahead", lambda: timedelta(seconds=-ahead_s))
+        patch.setattr(cloud, "inventory", slowly(cloud, starts_s))
+        workspace.provisioning.up(make.plan(make.candidate()), name)
+        cloud.clock.sleep(runs_s)
+        found = workspace.teardown.down(name, "us-east-1")
+    (entry,) = workspace.ledger.entries(cluster=name)
+    assert (entry.launched_at, entry.closed_at) == (min(cloud.launches.values()), max(cloud.ends.values()))
+    assert (entry.closed_at - entry.launched_at).total_seconds() == starts_s + runs_s
+    assert found.usd == (HOURLY * max(60, starts_s + runs_s) / HOUR_S).quantize(Decimal("0.000001"))
+    assert not found.estimated
+    noted = [text for text in workspace.notes if "this machine's clock is" in text]
+    workspace.heard.clear()
+    assert bool(noted) is (abs(ahead_s) >= 10)
+
+
+def slowly(cloud, seconds):
+    """Return the cloud's function that waits for the nodes, after a wait."""
+    wait = cloud.inventory
+
+    def inventory(record, instance_ids, emit):
+        cloud.clock.sleep(seconds)
+        return wait(record, instance_ids, emit)
+
+    return inventory
+
+
+@pytest.mark.parametrize("ahead_s", [-200, 200])
+def test_estimated_end_is_the_confirmation_by_the_clock_of_the_cloud(workspace, record, ahead_s):
+    ended(workspace, listed=False)
+    workspace.cloud.clock.sleep(2 * HOUR_S)
+    workspace.clock = WrongClock(workspace.cloud.clock, ahead_s)
+    found = workspace.teardown.down("demo", "us-east-1")
+    assert (found.usd, found.estimated) == (HOURLY * 2, True)
+
+
+def refused_launch(workspace, make, *, never_ran):
+    """Launch on a candidate whose two instances are launched and then terminated, and return its ledger row."""
+    cloud = workspace.cloud
+    ids = ("i-1", "i-2")
+    start = cloud.clock.now() + timedelta(seconds=3)
+
+    def refuse(stack):
+        for index, node in enumerate(ids):
+            ran_s = 40 + 50 * index
+            cloud.lives[node] = Lifetime("instance", node, False, start, start + timedelta(seconds=ran_s), never_ran)
+        cloud.clock.sleep(100)
+        error = CapacityError("one of two nodes was launched", code="InsufficientInstanceCapacity")
+        error.launched = ids
+        raise error
+
+    cloud.lives = {}
+    cloud.before_up = refuse
+    cloud.lifetimes = lambda region, asked: {node: cloud.lives[node] for node in asked if node in cloud.lives}
+    with pytest.raises(NoCapacityError):
+        workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    (entry,) = workspace.ledger.entries()
+    assert entry.state == "closed"
+    return entry, start
+
+
+def test_failed_launch_is_billed_by_the_times_of_the_cloud_as_an_upper_bound(workspace, make):
+    entry, start = refused_launch(workspace, make, never_ran=False)
+    assert (entry.launched_at, entry.parts["nodes"].at) == (start, start + timedelta(seconds=90))
+    assert entry.parts["nodes"].estimated
+    usd = ClusterBilling(workspace.context).usd([entry], workspace.clock.now())
+    assert usd == (HOURLY * 90 / HOUR_S).quantize(Decimal("0.000001"))
+
+
+def test_instances_that_never_ran_are_not_billed(workspace, make):
+    entry, _ = refused_launch(workspace, make, never_ran=True)
+    assert (entry.instance_ids, entry.launched_at) == ((), None)
+    assert ClusterBilling(workspace.context).usd([entry], workspace.clock.now()) == 0
