@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from cloudgpu.catalog import Catalog
 from cloudgpu.errors import UsageError
-from cloudgpu.files import read_bytes
+from cloudgpu.files import SAVE_AS_UTF8, NotUtf8Error, decode_text, read_bytes
 from cloudgpu.hosts.host import PORT, HostsFile, Jump, OwnHost
 from cloudgpu.hosts.schema import FileSection, HostSection, Shared, jump_is_address, split_gpus
 from cloudgpu.recipe.loading import validation_errors
@@ -81,9 +81,9 @@ def _text(path: Path, shown: str) -> str:
         message = f"the host inventory {shown} does not exist" if absent else f"cannot read {shown}: {err.strerror}"
         raise HostsFileError(message, hint=hint) from err
     try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as err:
-        raise HostsFileError(f"{shown} is not UTF-8 text", hint="save the file as UTF-8") from err
+        text = decode_text(content, path)
+    except NotUtf8Error as err:
+        raise HostsFileError(f"{shown} is not UTF-8 text", hint=SAVE_AS_UTF8) from err
     if not text.strip():
         raise HostsFileError(f"{shown} is empty", hint="check that this is the right file")
     return text

@@ -44,6 +44,7 @@ class PlanRequest:
         preflight: Checks of the resources that the recipe and the settings refer to; None to skip the checks.
         offline: Whether to use only the catalog and local caches, without network access.
         engine: Engine that would create the cluster, `direct` or `pulumi`.
+        allowed: Files and folders outside its own folder that the recipe may read.
         all_regions: Whether to plan for every usable region, starting with the recipe's, and ignore the recipe's zones.
     """
 
@@ -58,6 +59,7 @@ class PlanRequest:
     offline: bool = False
     all_regions: bool = False
     engine: str = "direct"
+    allowed: Sequence[Path] = ()
 
 
 def make_plan(request: PlanRequest, backend: Backend) -> Planned:
@@ -69,7 +71,7 @@ def make_plan(request: PlanRequest, backend: Backend) -> Planned:
         CloudError: A request to the cloud failed.
     """
     catalog, default_region = request.catalog, request.default_region
-    loaded = loader.load(loader.find(request.recipe, roots=request.roots))
+    loaded = loader.load(loader.find(request.recipe, roots=request.roots), allowed=request.allowed)
     recipe = resolve(loaded, sets=read_sets(request.sets), rehearsal=is_simulated(backend.target))
     offers = backend.offers(offline=request.offline)
     if request.all_regions:

@@ -1,12 +1,13 @@
 """Check a recipe without a plan: the GPUs that it requests, its local files, and how its setup runs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cloudgpu.app.planning.local_files import file_problems
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.gpu_spec import why_no_such_gpu
 from cloudgpu.plan.checks.container import SETUP_IN_IMAGE, runs_setup_in_image
+from cloudgpu.recipe.loading.files import ALLOW_HINT, OUTSIDE
 from cloudgpu.recipe.loading.loader import LoadedRecipe
 from cloudgpu.recipe.loading.resolve import resolve
 from cloudgpu.recipe.problem import FieldPath, Problem
@@ -39,8 +40,16 @@ def check_recipe(loaded: LoadedRecipe, sets: Mapping[str, str], catalog: Catalog
         problems=(*impossible, *missing),
         warnings=tuple(doubtful),
         notes=(SETUP_IN_IMAGE,) if runs_setup_in_image(recipe) else (),
-        hint="; ".join([*([_ADD_FILES] if missing else []), *([_LIST_GPUS] if impossible else [])]),
+        hint="; ".join([*_file_hints(missing), *([_LIST_GPUS] if impossible else [])]),
     )
+
+
+def _file_hints(problems: Sequence[Problem]) -> Iterator[str]:
+    outside = [problem for problem in problems if OUTSIDE in problem.message]
+    if len(outside) < len(problems):
+        yield _ADD_FILES
+    if outside:
+        yield ALLOW_HINT
 
 
 def _gpu_problems(recipe: Recipe, catalog: Catalog) -> Iterator[Problem]:
