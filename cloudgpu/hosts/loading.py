@@ -60,7 +60,10 @@ def load(path: Path, *, user: str, catalog: Catalog) -> HostsFile:
     try:
         file = FileSection.model_validate(document.value)
     except ValidationError as error:
-        invalid = [_with_suggestion(problem) for problem in validation_errors.field_problems(error, document.value)]
+        invalid = [
+            _with_suggestion(problem)
+            for problem in validation_errors.field_problems(error, document.value, document.texts)
+        ]
         raise _file_error(shown, [(document.line(problem.path), problem.text) for problem in invalid]) from error
     problems = [(document.line(problem.path), problem.text) for problem in _problems(file, document, catalog)]
     if problems:

@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 
 from cloudgpu.app.planning.preflight import Preflight
+from cloudgpu.app.planning.recipe_check import changed_params
 from cloudgpu.backends.base import Backend
 from cloudgpu.catalog import Catalog
 from cloudgpu.errors import BudgetError, CloudGpuError, PlanError, UsageError
@@ -80,7 +81,7 @@ def make_plan(request: PlanRequest, backend: Backend) -> Planned:
     if request.preflight is not None:
         regions = offers.known_regions(recipe, catalog, default_region)
         survey = request.preflight.survey(recipe, loaded.base, regions, offers.inspector())
-        quotes = replace(quotes, survey=survey)
+        quotes = replace(quotes, survey=replace(survey, changed_params=tuple(changed_params(loaded, recipe))))
     question = PlannerInput(recipe, backend.target, catalog, quotes, default_region, request.today, request.network)
     question = replace(question, engine=request.engine)
     question = offers.quote(question)

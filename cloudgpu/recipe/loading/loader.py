@@ -1,23 +1,25 @@
 """Find a recipe by name or path, load it, and report all its problems with their lines."""
 
 import errno
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from cloudgpu.errors import RecipeError
 from cloudgpu.files import SAVE_AS_UTF8, NotUtf8Error, decode_text, read_bytes
 from cloudgpu.recipe.loading import files, validation_errors
-from cloudgpu.recipe.loading.document import NOT_YAML, parse
+from cloudgpu.recipe.loading.document import NOT_YAML, Document, parse
 from cloudgpu.recipe.name_suggestions import suggestion
-from cloudgpu.recipe.problem import Problem
+from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.rules import registry as rules
 from cloudgpu.recipe.rules import text as text_rules
-from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.schema import Recipe, Scalar
+from cloudgpu.recipe.template import format_value
 
+_NO_TEXTS: Final[Mapping[FieldPath, str]] = {}
 FILE_NAME = "recipe.yaml"
 MAX_BYTES = 1 << 20
 
@@ -34,6 +36,8 @@ class LoadedRecipe:
     path: Path
     base: Path
     allowed: tuple[Path, ...] = ()
+    rewritten: Mapping[str, str] = field(default_factory=dict)
+    """Parameter -> its value as it is written, if YAML reads it as a number or boolean that is passed differently."""
 
 
 def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
@@ -78,10 +82,10 @@ def load(path: Path, *, allowed: Sequence[Path] = ()) -> LoadedRecipe:
     document = parse(_text(path, shown))
     if document.problems:
         raise _refused(shown, document.problems)
-    recipe, problems = validate_recipe(document.value, path.parent, allowed)
+    recipe, problems = validate_recipe(document.value, path.parent, allowed, document.texts)
     if recipe is None or problems:
         raise _refused(shown, [(document.line(problem.path), problem) for problem in problems])
-    return LoadedRecipe(recipe, path, path.parent, tuple(allowed))
+    return LoadedRecipe(recipe, path, path.parent, tuple(allowed), _rewritten(recipe, document))
 
 
 def located(path: Path, problems: Sequence[Problem]) -> tuple[str, ...]:
@@ -97,12 +101,18 @@ def located(path: Path, problems: Sequence[Problem]) -> tuple[str, ...]:
 
 
 def validate_recipe(
-    value: object, base: Path, allowed: Sequence[Path] = ()
+    value: object, base: Path, allowed: Sequence[Path] = (), texts: Mapping[FieldPath, str] = _NO_TEXTS
 ) -> tuple[Recipe | None, tuple[Problem, ...]]:
     """Build a recipe from plain values and return it with all its problems.
 
-    The recipe may read files in `base` and in `allowed`. It is None if the values contain unusable text or do not match
-    the schema.
+    Args:
+        value: The recipe as plain values.
+        base: Folder of the recipe, in which it may read files.
+        allowed: Files and folders outside `base` that the recipe may read.
+        texts: Field path -> number or boolean as it is written, for messages.
+
+    Returns:
+        The recipe, or None if the values contain unusable text or do not match the schema; and the problems.
     """
     if not isinstance(value, dict):
         return None, (Problem((), "expected a mapping of fields, starting with schema: 1"),)
@@ -112,7 +122,7 @@ def validate_recipe(
     try:
         recipe = Recipe.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
-        schema_problems = validation_errors.field_problems(error, value)
+        schema_problems = validation_errors.field_problems(error, value, texts)
         return None, (
             *schema_problems,
             *_beyond_schema(
@@ -120,6 +130,21 @@ def validate_recipe(
             ),
         )
     return recipe, (*rules.rule_problems(recipe), *files.file_problems(recipe, base, allowed=allowed))
+
+
+def _rewritten(recipe: Recipe, document: Document) -> dict[str, str]:
+    """Return the parameters whose value YAML changes, as they are written."""
+    texts = {name: document.texts.get(("params", name), "") for name in recipe.params}
+    return {name: text for name, text in texts.items() if text and _is_changed(text, recipe.params[name])}
+
+
+def _is_changed(text: str, value: Scalar) -> bool:
+    """Return True if a program would see a difference between a number or boolean and its text.
+
+    A fraction without a trailing zero is the same number in either form, such as 0.00002 and 2e-05.
+    """
+    same_fraction = isinstance(value, float) and not value.is_integer() and "_" not in text and not text.endswith("0")
+    return not same_fraction and text != format_value(value)
 
 
 def display_path(path: Path) -> str:
