@@ -5,6 +5,7 @@ that grows while it is read, or a file whose size the kernel does not report. Fu
 `OSError` whose `strerror` states the reason, so that callers handle rejected files like file-system errors.
 """
 
+import codecs
 import errno
 import io
 import json
@@ -49,6 +50,18 @@ class FileRefusedError(OSError):
         return str(self.strerror)
 
 
+class NotUtf8Error(FileRefusedError):
+    """A text file has another encoding. `start` is the offset of the first byte that is not UTF-8."""
+
+    def __init__(self, path: Path, start: int, reason: str) -> None:
+        super().__init__(errno.EILSEQ, reason, str(path))
+        self.start = start
+
+
+SAVE_AS_UTF8: Final = "save the file as UTF-8"
+"""The hint for a `NotUtf8Error`."""
+
+
 def read_bytes(path: Path, limit: int) -> bytes:
     """Return the contents of a regular file of at most `limit` bytes.
 
@@ -62,16 +75,28 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def read_text(path: Path, limit: int) -> str:
-    """Return the contents of a UTF-8 file of at most `limit` bytes.
+    """Return the contents of a UTF-8 file of at most `limit` bytes, without a byte order mark.
 
     Raises:
-        OSError: `read_bytes` failed, or the file is not UTF-8.
+        NotUtf8Error: The file has another encoding.
+        OSError: `read_bytes` failed.
     """
-    content = read_bytes(path, limit)
+    return decode_text(read_bytes(path, limit), path)
+
+
+def decode_text(content: bytes, path: Path) -> str:
+    """Return the contents of a UTF-8 file as text, without the byte order mark that Windows editors write.
+
+    Raises:
+        NotUtf8Error: The file has another encoding.
+    """
+    # PowerShell and Notepad write UTF-16. Without a byte order mark, ASCII text in UTF-16 would be valid UTF-8.
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or 0 in content[:2]:
+        raise NotUtf8Error(path, 0, "it is UTF-16 text, not UTF-8")
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as err:
-        raise FileRefusedError(errno.EILSEQ, f"not UTF-8 text (byte {err.start})", str(path)) from err
+        raise NotUtf8Error(path, err.start, f"not UTF-8 text (byte {err.start})") from err
 
 
 def read_json(path: Path, limit: int = RECORD_BYTES) -> Any:  # noqa: ANN401 - JSON of unknown shape

@@ -8,6 +8,7 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.hosts.loading import load as load_hosts
 from cloudgpu.paths import bundled_folder
 from cloudgpu.recipe.fields import names_at
+from cloudgpu.recipe.loading.files import EVERYWHERE
 from cloudgpu.recipe.loading.loader import find
 from cloudgpu.recipe.loading.loader import load as load_recipe
 from cloudgpu.settings import load
@@ -36,7 +37,7 @@ def host_names() -> list[str]:
 def parameter_names(recipe: str) -> list[str]:
     """Return the parameters of a recipe as `NAME=`; nothing if the recipe does not exist or is invalid."""
     try:
-        loaded = load_recipe(find(recipe, roots=(Path("recipes"), bundled_folder("recipes"))))
+        loaded = load_recipe(find(recipe, roots=(Path("recipes"), bundled_folder("recipes"))), allowed=EVERYWHERE)
     except CloudGpuError:
         return []
     return [f"{name}=" for name in loaded.recipe.params]

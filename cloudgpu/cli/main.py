@@ -17,6 +17,7 @@ from cloudgpu.cli.terminal.interruption import Interrupted
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.cli.terminal.signals import INTERRUPTED, interruptions
 from cloudgpu.errors import CloudGpuError, UsageError
+from cloudgpu.node.agent.proc import forbid_core_dumps
 from cloudgpu.text import command, printable
 from cloudgpu.version import __version__
 
@@ -193,6 +194,7 @@ def _usage(err: TyperException, screen: Screen) -> int:
 
 def entry() -> None:
     """Run cloudgpu as a console script."""
+    forbid_core_dumps()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A character that the locale cannot encode must not abort a command.

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from cloudgpu.engine.direct.program.protobuf_values import Path, iter_scalars
+from cloudgpu.node.agent.masking import Mask
 
 MARK: Final = "cloudgpu:hidden:"
 REDACTED: Final = "[secret]"
-_SHORTEST_TO_SCRUB = 4  # shorter texts also occur by chance, and replacing them would make messages unreadable
 
 
 class Redactor:
@@ -20,6 +20,7 @@ class Redactor:
     def __init__(self, salt: str, known: Iterable[str] = ()) -> None:
         self._salt = salt.encode()
         self._texts = {text for text in known if text}
+        self._compiled: Mask | None = None
         self._lock = threading.Lock()
 
     def add_secrets(self, values: Mapping[str, Any], secret_paths: Iterable[Path]) -> None:
@@ -28,6 +29,7 @@ class Redactor:
             texts = {leaf for _, leaf in iter_scalars(_at(values, path)) if isinstance(leaf, str) and leaf}
             with self._lock:
                 self._texts |= texts
+                self._compiled = None
 
     def masked(self, values: Mapping[str, Any], secret_paths: Iterable[Path] = ()) -> dict[str, Any]:
         """Return a copy with secrets masked. Within a journal, equal values have equal masks."""
@@ -40,12 +42,20 @@ class Redactor:
         return hmac.new(self._salt, text.encode(), hashlib.sha256).hexdigest()
 
     def redact_text(self, text: str) -> str:
-        """Return a message with `[secret]` in place of known secrets, which a service may have echoed."""
+        """Return a message with `[secret]` in place of known secrets, which a service may have echoed or encoded."""
+        raw, redacted, done = text.encode(errors="surrogateescape"), bytearray(), 0
+        for start, end in sorted(self._known_mask().found(raw)):
+            if start >= done:
+                redacted += raw[done:start] + REDACTED.encode()
+            done = max(done, end)
+        return (redacted + raw[done:]).decode(errors="surrogateescape")
+
+    def _known_mask(self) -> Mask:
+        """Return the mask of the known secrets. Very short ones occur by chance and would make messages unreadable."""
         with self._lock:
-            texts = sorted((secret for secret in self._texts if len(secret) >= _SHORTEST_TO_SCRUB), key=len)
-        for secret in reversed(texts):
-            text = text.replace(secret, REDACTED)
-        return text
+            if self._compiled is None:
+                self._compiled = Mask(self._texts)
+            return self._compiled
 
     def _mask(self, value: Any, path: Path, hidden: frozenset[Path]) -> Any:  # noqa: ANN401
         if path in hidden:
@@ -60,9 +70,9 @@ class Redactor:
 
     def _contains_secret(self, text: str) -> bool:
         with self._lock:
-            return text in self._texts or any(
-                len(secret) >= _SHORTEST_TO_SCRUB and secret in text for secret in self._texts
-            )
+            if text in self._texts or not self._texts:
+                return text in self._texts
+        return any(True for _ in self._known_mask().found(text.encode(errors="surrogateescape")))
 
 
 def is_masked(value: object) -> bool:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from cloudgpu.catalog import Catalog
 from cloudgpu.errors import UsageError
-from cloudgpu.files import read_bytes
+from cloudgpu.files import SAVE_AS_UTF8, NotUtf8Error, decode_text, read_bytes
 from cloudgpu.hosts.host import PORT, HostsFile, Jump, OwnHost
 from cloudgpu.hosts.schema import FileSection, HostSection, Shared, jump_is_address, split_gpus
 from cloudgpu.recipe.loading import validation_errors
@@ -60,7 +60,10 @@ def load(path: Path, *, user: str, catalog: Catalog) -> HostsFile:
     try:
         file = FileSection.model_validate(document.value)
     except ValidationError as error:
-        invalid = [_with_suggestion(problem) for problem in validation_errors.field_problems(error, document.value)]
+        invalid = [
+            _with_suggestion(problem)
+            for problem in validation_errors.field_problems(error, document.value, document.texts)
+        ]
         raise _file_error(shown, [(document.line(problem.path), problem.text) for problem in invalid]) from error
     problems = [(document.line(problem.path), problem.text) for problem in _problems(file, document, catalog)]
     if problems:
@@ -81,9 +84,9 @@ def _text(path: Path, shown: str) -> str:
         message = f"the host inventory {shown} does not exist" if absent else f"cannot read {shown}: {err.strerror}"
         raise HostsFileError(message, hint=hint) from err
     try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as err:
-        raise HostsFileError(f"{shown} is not UTF-8 text", hint="save the file as UTF-8") from err
+        text = decode_text(content, path)
+    except NotUtf8Error as err:
+        raise HostsFileError(f"{shown} is not UTF-8 text", hint=SAVE_AS_UTF8) from err
     if not text.strip():
         raise HostsFileError(f"{shown} is empty", hint="check that this is the right file")
     return text

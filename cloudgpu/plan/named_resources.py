@@ -1,8 +1,10 @@
 """Results of checking the resources that a recipe and the settings name: datasets, images, keys, roles and networks."""
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from cloudgpu.recipe.problem import FieldPath
 
@@ -85,6 +87,30 @@ class FileIssue:
     certain: bool = True
 
 
+_LOOKS_LIKE_TEXT: Final = re.compile(r"[+-]?0[0-9_].*|[^e]*_[^e]*|0[xob].*|[^e]*\.[0-9]*0", re.IGNORECASE)
+"""Numbers with leading zeros, trailing zeros or underscores, which may be versions, dates, modes or names."""
+
+
+@dataclass(frozen=True)
+class ChangedParam:
+    """A parameter that YAML reads as a number or boolean, and that is therefore passed differently from its text."""
+
+    name: str
+    written: str
+    passed: str
+
+    @property
+    def text(self) -> str:
+        """The message, with the value in quotes as the way to keep it."""
+        kept = json.dumps(self.written)
+        return f"YAML reads {self.written} as {self.passed}; to pass it as it is written, write {kept} in quotes"
+
+    @property
+    def looks_like_text(self) -> bool:
+        """True if the text may be a version or a name, such as `3.10`; False for a number such as `1e3`."""
+        return bool(_LOOKS_LIKE_TEXT.fullmatch(self.written))
+
+
 @dataclass(frozen=True)
 class NamedResources:
     """The results of all checks of named resources. The default value means that nothing was checked.
@@ -99,6 +125,7 @@ class NamedResources:
         named: Key pairs, roles and network resources.
         image: The registry's response about the recipe's container image; None if it was not queried.
         files: Local files that the recipe names and the nodes would not have.
+        changed_params: Parameters that YAML changes.
         set_variables: Secrets of the recipe that are set in the caller's environment; None if not checked.
     """
 
@@ -112,6 +139,7 @@ class NamedResources:
     set_variables: frozenset[str] | None = None
     image: ImageSeen | None = None
     files: tuple[FileIssue, ...] = ()
+    changed_params: tuple[ChangedParam, ...] = ()
 
     def of_image(self, image: str) -> ImageSeen | None:
         """Return the registry's response about this image; None if the registry was not queried."""

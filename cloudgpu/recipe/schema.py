@@ -93,7 +93,7 @@ class Recipe(Section):
     storage: tuple[Storage, ...] = ()
     """Storage that every node mounts."""
     workdir: str | None = "."
-    """Directory, relative to the recipe, that is copied to every node; null for none."""
+    """Directory in the recipe's folder that is copied to every node; null for none. See `--allow-outside`."""
     params: dict[str, Scalar] = Field(default_factory=dict)
     """Parameters with their defaults; `--set name=value` changes them."""
     setup: str = ""

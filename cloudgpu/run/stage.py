@@ -135,7 +135,7 @@ def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) 
     def send(agent: Agent) -> int:
         cache, work = job.cache(agent.home), job.workdir(agent.home)
         with report_transfer(report, f"sending {root.name}", agent.host.node.index) as on_bytes:
-            sent = agent.host.send_tree(root, listing.files, cache, on_bytes)
+            sent = agent.host.send_tree(root, (*listing.files, *listing.folders), cache, on_bytes)
         agent.host.run(RemoteCommand("mkdir", "-p", cache, work))
         # Reflinks share blocks if the file system supports them. Hard links would let a run change later runs' files.
         agent.host.run(RemoteCommand("cp", "-a", "--reflink=auto", f"{cache}/.", work), timeout_s=_COPY_S)

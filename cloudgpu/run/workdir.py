@@ -1,6 +1,6 @@
 """The files of a recipe's work directory that are sent to the nodes, without the data that is copied separately."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from stat import S_ISREG
@@ -40,10 +40,15 @@ def without_data(listing: FileListing, recipe: Recipe, base: Path) -> FileListin
     kept: list[str] = []
     size = listing.bytes
     for file in listing.files:
-        path = PurePosixPath(file)
-        if not any(str(place) in folders for place in (path, *path.parents)):
+        if not _is_below(file, folders):
             kept.append(file)
             continue
         status = (root / file).lstat()
         size -= status.st_size if S_ISREG(status.st_mode) else 0
-    return replace(listing, files=tuple(kept), bytes=max(0, size))
+    empty = [folder for folder in listing.folders if not _is_below(folder, folders)]
+    return replace(listing, files=tuple(kept), bytes=max(0, size), folders=tuple(empty))
+
+
+def _is_below(file: str, folders: Collection[str]) -> bool:
+    path = PurePosixPath(file)
+    return any(str(place) in folders for place in (path, *path.parents))

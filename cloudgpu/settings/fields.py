@@ -247,6 +247,14 @@ class Settings:
             like="true",
         )
     )
+    allowed_paths: tuple[Path, ...] = field(
+        metadata=_about(
+            "",
+            doc="Files and folders outside its own folder that a recipe may upload, separated by colons; a list in a "
+            "settings file. `cloudgpu.toml` can name only paths below its own folder.",
+            like="/data:~/datasets",
+        )
+    )
     origins: tuple[Setting, ...] = ()
 
     def explain(self, name: str) -> Setting:

@@ -14,7 +14,7 @@ from cloudgpu import bounds
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home
 from cloudgpu.settings.fields import FIELDS, NAMES, Setting, Settings
-from cloudgpu.settings.sources import Source, SourcedSetting, sources
+from cloudgpu.settings.sources import Source, SourcedSetting, path_list, sources
 
 _TRUTH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -86,6 +86,7 @@ def _convert(sourced: SourcedSetting) -> Any:  # noqa: ANN401  the type is the f
         Path: lambda: sourced.base / os.path.expanduser(setting.value),  # noqa: PTH111  Path.expanduser raises
         int: lambda: bounds.parse_whole_number(setting.value),
         bool: lambda: _parsed_bool(setting),
+        tuple[Path, ...]: lambda: path_list(setting.value, sourced.base),
     }
     expected_type = FIELDS[setting.name].type
     return readers[expected_type]() if expected_type in readers else setting.value
@@ -137,6 +138,8 @@ def _invalid(setting: Setting, problem: str) -> UsageError:
 
 
 def _with_absolute_path(setting: Setting, values: Mapping[str, Any]) -> Setting:
-    """Return the setting with its value made absolute if the value is a path."""
+    """Return the setting with its value made absolute if the value is a path or a list of paths."""
     value = values[setting.name]
+    if isinstance(value, tuple):
+        return Setting(setting.name, os.pathsep.join(map(str, value)), setting.origin)
     return Setting(setting.name, str(value), setting.origin) if isinstance(value, Path) else setting

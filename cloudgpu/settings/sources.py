@@ -10,10 +10,11 @@ from pathlib import Path
 import platformdirs
 
 from cloudgpu.errors import UsageError
-from cloudgpu.files import SETTINGS_BYTES, read_text
+from cloudgpu.files import SAVE_AS_UTF8, SETTINGS_BYTES, NotUtf8Error, read_text
 from cloudgpu.settings.fields import FIELDS, NAMES, Setting, env_name, unknown_setting
 
 PROJECT_FILE = "cloudgpu.toml"
+_PATH_LIST = "allowed_paths"
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ def sources(flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Pa
         UsageError: A setting is unknown, or a settings file is malformed, unreadable or untrusted.
     """
     return [_flags(flags, cwd), _variables(environ, cwd), *(_file(path) for path in _files(cwd))]
+
+
+def path_list(text: str, base: Path) -> tuple[Path, ...]:
+    """Return the paths in a colon-separated list. Relative paths start at `base`."""
+    return tuple(base / os.path.expanduser(path) for path in text.split(os.pathsep) if path)  # noqa: PTH111  Path.expanduser raises
 
 
 def user_file() -> Path:
@@ -83,6 +89,8 @@ def _reject_planted(path: Path) -> None:
 def _file(path: Path) -> Source:
     try:
         document = tomllib.loads(read_text(path, SETTINGS_BYTES))
+    except NotUtf8Error as err:
+        raise UsageError(f"cannot read the settings file {path}: {err}", hint=SAVE_AS_UTF8) from err
     except (OSError, ValueError, RecursionError) as err:
         raise UsageError(f"cannot read the settings file {path}: {err}", hint="see docs/reference/settings.md") from err
     return {name: _written(name, value, path) for name, value in document.items()}
@@ -91,6 +99,8 @@ def _file(path: Path) -> Source:
 def _written(name: str, value: object, path: Path) -> SourcedSetting:
     if name not in FIELDS:
         raise unknown_setting(name, str(path))
+    if name == _PATH_LIST:
+        return SourcedSetting(Setting(name, _written_paths(value, path), f"file {path}"), path.parent)
     if not isinstance(value, str | int):
         raise UsageError(
             f"{path}: {name}: expected text, a whole number or true/false, got {value!r}",
@@ -98,3 +108,24 @@ def _written(name: str, value: object, path: Path) -> SourcedSetting:
         )
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return SourcedSetting(Setting(name, text, f"file {path}"), path.parent)
+
+
+def _written_paths(value: object, path: Path) -> str:
+    """Return a list of paths as one text.
+
+    Raises:
+        UsageError: The value is not a list of paths, or a project file names a path outside its folder. A recipe and
+            the project file beside it usually come from the same person, who must not decide which of the user's
+            files the recipe may upload.
+    """
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list) or not all(isinstance(entry, str) and entry for entry in listed):
+        message = f"{path}: {_PATH_LIST}: expected a list of paths, got {value!r}"
+        raise UsageError(message, hint=f'for example: {_PATH_LIST} = ["/data"]')
+    text = os.pathsep.join(listed)
+    folder = path.parent.resolve()
+    outside = [entry for entry in path_list(text, path.parent) if not entry.resolve().is_relative_to(folder)]
+    if outside and path.resolve() != user_file().resolve():
+        message = f"{path}: {_PATH_LIST}: {outside[0]} is outside the folder of this file"
+        raise UsageError(message, hint=f"allow it in {user_file()}, or set {env_name(_PATH_LIST)}")
+    return text

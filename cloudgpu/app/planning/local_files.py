@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -12,13 +12,14 @@ from cloudgpu.errors import RecipeError, UsageError
 from cloudgpu.plan.checks.results import paths_outside
 from cloudgpu.plan.named_resources import FileIssue
 from cloudgpu.recipe import template
+from cloudgpu.recipe.loading.files import is_allowed
 from cloudgpu.recipe.loading.loader import LoadedRecipe
 from cloudgpu.recipe.loading.resolve import resolve
 from cloudgpu.recipe.name_suggestions import nearest_name
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run.requirement_files import file_named_by, with_files
+from cloudgpu.run.requirement_files import file_named_by, local_requirement, with_files
 from cloudgpu.ssh.transfer.local_tree import FileListing, files_to_send
 
 _PROGRAM: Final = re.compile(r"(?:\./)?[A-Za-z0-9_][A-Za-z0-9_./-]*\.(?:py|sh|lua|jl|pl)")
@@ -37,14 +38,20 @@ _MOST: Final = 1000
 _FIX: Final = "add it to the work directory, or correct the name"
 
 
-def local_file_issues(recipe: Recipe, base: Path, listing: FileListing | None) -> tuple[FileIssue, ...]:
-    """Return the programs and requirement files that are not among the files of the work directory.
+def local_file_issues(
+    recipe: Recipe, base: Path, listing: FileListing | None, allowed: Sequence[Path] = ()
+) -> tuple[FileIssue, ...]:
+    """Return the programs and requirements that the nodes would not have, and files that the recipe may not read.
 
-    `listing` contains the files that are sent; None if the recipe has no work directory.
+    Args:
+        recipe: The resolved recipe.
+        base: Folder of the recipe.
+        listing: The files that are sent; None if the recipe has no work directory.
+        allowed: Files and folders outside `base` that the recipe may read.
     """
     sent = frozenset(listing.files if listing else ())
     root = None if recipe.workdir is None else base / recipe.workdir
-    found = [*_requirement_files(recipe, root), *_programs(recipe, sent, root)]
+    found = [*_requirements(recipe, base, allowed), *_programs(recipe, sent, root)]
     return tuple(dict.fromkeys(found))
 
 
@@ -57,7 +64,7 @@ def file_problems(loaded: LoadedRecipe, sets: Mapping[str, str]) -> tuple[list[P
     issues: list[FileIssue] = []
     for rehearsed in (False, True):
         recipe = resolve(loaded, sets=sets, rehearsal=rehearsed)
-        found = local_file_issues(recipe, loaded.base, workdir_listing(recipe, loaded.base))
+        found = local_file_issues(recipe, loaded.base, workdir_listing(recipe, loaded.base), loaded.allowed)
         issues += (replace(issue, path=_as_written(issue.path, loaded.recipe, rehearsed=rehearsed)) for issue in found)
         outside = ("launch", "run" if recipe.launch.run else "command")
         issues += (
@@ -93,17 +100,21 @@ def empty_folders(recipe: Recipe, base: Path) -> Iterator[FileIssue]:
             yield FileIssue(path, f"{folder} has no files to copy", "put files there, or correct the path")
 
 
-def _requirement_files(recipe: Recipe, root: Path | None) -> Iterator[FileIssue]:
+def _requirements(recipe: Recipe, base: Path, allowed: Sequence[Path]) -> Iterator[FileIssue]:
+    """Yield the requirement files that cannot be used, and the requirements that name something on this machine."""
     python = recipe.environment.python
     for index, requirement in enumerate(python.requirements if python else ()):
-        name = file_named_by(requirement)
-        if not name:
-            continue
         path: FieldPath = ("environment", "python", "requirements", index)
         try:
-            with_files([requirement], root or Path())
+            expanded = with_files(
+                [requirement], base / (recipe.workdir or "."), lambda file: is_allowed(file, base, allowed)
+            )
         except RecipeError as err:
-            yield FileIssue(path, err.message.partition(": ")[2], _FIX)
+            yield FileIssue(path, err.message.partition("requirements: ")[2] or err.message, err.hint)
+            continue
+        file = file_named_by(requirement)
+        for found in filter(None, map(local_requirement, expanded)):
+            yield FileIssue(path, f"{file}: {found.message}" if file else found.message, found.fix, found.certain)
 
 
 def _programs(recipe: Recipe, sent: Collection[str], root: Path | None) -> Iterator[FileIssue]:

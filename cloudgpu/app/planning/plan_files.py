@@ -122,9 +122,12 @@ def _workdir_digest(planned: Planned, plan_file: Path) -> str:
         return ""
     root = (planned.base / workdir).resolve()
     digest = hashlib.sha256()
-    for name in files_to_send(root).files:
+    listing = files_to_send(root)
+    for name in listing.files:
         if root / name != plan_file:
             digest.update(os.fsencode(name) + b"\0" + _content_digest(root / name))
+    for folder in listing.folders:
+        digest.update(os.fsencode(folder) + b"\0")
     return digest.hexdigest()
 
 

@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 
 from cloudgpu.app.planning.preflight import Preflight
+from cloudgpu.app.planning.recipe_check import changed_params
 from cloudgpu.backends.base import Backend
 from cloudgpu.catalog import Catalog
 from cloudgpu.errors import BudgetError, CloudGpuError, PlanError, UsageError
@@ -44,6 +45,7 @@ class PlanRequest:
         preflight: Checks of the resources that the recipe and the settings refer to; None to skip the checks.
         offline: Whether to use only the catalog and local caches, without network access.
         engine: Engine that would create the cluster, `direct` or `pulumi`.
+        allowed: Files and folders outside its own folder that the recipe may read.
         all_regions: Whether to plan for every usable region, starting with the recipe's, and ignore the recipe's zones.
     """
 
@@ -58,6 +60,7 @@ class PlanRequest:
     offline: bool = False
     all_regions: bool = False
     engine: str = "direct"
+    allowed: Sequence[Path] = ()
 
 
 def make_plan(request: PlanRequest, backend: Backend) -> Planned:
@@ -69,7 +72,7 @@ def make_plan(request: PlanRequest, backend: Backend) -> Planned:
         CloudError: A request to the cloud failed.
     """
     catalog, default_region = request.catalog, request.default_region
-    loaded = loader.load(loader.find(request.recipe, roots=request.roots))
+    loaded = loader.load(loader.find(request.recipe, roots=request.roots), allowed=request.allowed)
     recipe = resolve(loaded, sets=read_sets(request.sets), rehearsal=is_simulated(backend.target))
     offers = backend.offers(offline=request.offline)
     if request.all_regions:
@@ -78,7 +81,7 @@ def make_plan(request: PlanRequest, backend: Backend) -> Planned:
     if request.preflight is not None:
         regions = offers.known_regions(recipe, catalog, default_region)
         survey = request.preflight.survey(recipe, loaded.base, regions, offers.inspector())
-        quotes = replace(quotes, survey=survey)
+        quotes = replace(quotes, survey=replace(survey, changed_params=tuple(changed_params(loaded, recipe))))
     question = PlannerInput(recipe, backend.target, catalog, quotes, default_region, request.today, request.network)
     question = replace(question, engine=request.engine)
     question = offers.quote(question)

@@ -65,7 +65,7 @@ class Preflight:
             return NamedResources(
                 datasets={name: seen.result() for name, seen in datasets.items()},
                 workdir_bytes=None if listing is None else without_data(listing, recipe, base).bytes,
-                files=local_file_issues(recipe, base, listing),
+                files=local_file_issues(recipe, base, listing, self.settings.allowed_paths),
                 enabled_regions=enabled,
                 regions_unknown=why,
                 service_roles=roles,

@@ -1,16 +1,19 @@
 """Check a recipe without a plan: the GPUs that it requests, its local files, and how its setup runs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cloudgpu.app.planning.local_files import file_problems
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.gpu_spec import why_no_such_gpu
 from cloudgpu.plan.checks.container import SETUP_IN_IMAGE, runs_setup_in_image
+from cloudgpu.plan.named_resources import ChangedParam
+from cloudgpu.recipe.loading.files import ALLOW_HINT, OUTSIDE
 from cloudgpu.recipe.loading.loader import LoadedRecipe
 from cloudgpu.recipe.loading.resolve import resolve
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.template import format_value
 
 _ADD_FILES = "add the files, or correct their names"
 _LIST_GPUS = "to list GPUs with their memory: cloudgpu gpus"
@@ -34,13 +37,36 @@ def check_recipe(loaded: LoadedRecipe, sets: Mapping[str, str], catalog: Catalog
     """
     recipe = resolve(loaded, sets=sets, rehearsal=False)
     missing, doubtful = file_problems(loaded, sets)
+    changed = tuple(changed_params(loaded, recipe))
     impossible = tuple(_gpu_problems(recipe, catalog))
     return RecipeFindings(
         problems=(*impossible, *missing),
-        warnings=tuple(doubtful),
-        notes=(SETUP_IN_IMAGE,) if runs_setup_in_image(recipe) else (),
-        hint="; ".join([*([_ADD_FILES] if missing else []), *([_LIST_GPUS] if impossible else [])]),
+        warnings=(
+            *doubtful,
+            *(Problem(("params", param.name), param.text) for param in changed if param.looks_like_text),
+        ),
+        notes=(
+            *((SETUP_IN_IMAGE,) if runs_setup_in_image(recipe) else ()),
+            *(f"params.{param.name}: {param.text}" for param in changed if not param.looks_like_text),
+        ),
+        hint="; ".join([*_file_hints(missing), *([_LIST_GPUS] if impossible else [])]),
     )
+
+
+def changed_params(loaded: LoadedRecipe, recipe: Recipe) -> Iterator[ChangedParam]:
+    """Yield the parameters that YAML changes, except those that `--set` or the rehearsal section replaces."""
+    for name, written in loaded.rewritten.items():
+        value = recipe.params[name]
+        if value == loaded.recipe.params[name]:
+            yield ChangedParam(name, written, format_value(value))
+
+
+def _file_hints(problems: Sequence[Problem]) -> Iterator[str]:
+    outside = [problem for problem in problems if OUTSIDE in problem.message]
+    if len(outside) < len(problems):
+        yield _ADD_FILES
+    if outside:
+        yield ALLOW_HINT
 
 
 def _gpu_problems(recipe: Recipe, catalog: Catalog) -> Iterator[Problem]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cloudgpu import files
 from cloudgpu.app.runs.run_recipe import recipe_of
+from cloudgpu.node.agent.masking import Mask
 from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.recipe.rules.services import endpoints
 from cloudgpu.recipe.schema import Recipe
@@ -85,9 +86,8 @@ def token_variables(services: Sequence[RunService]) -> dict[str, str]:
 
 def mask_tokens(text: str, services: Sequence[RunService]) -> str:
     """Mask the tokens in a text without changing its length, because logs are addressed by byte offset."""
-    for token in filter(None, (service.token for service in services)):
-        text = text.replace(token, "*" * len(token))
-    return text
+    mask = Mask(service.token for service in services)
+    return mask(text.encode(errors="surrogateescape")).decode(errors="surrogateescape")
 
 
 def _token(key: Path, run_id: str, name: str) -> str:

@@ -9,7 +9,18 @@ from cloudgpu.app.planning.planner import plan_error
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.billing.lenient_ledger import check_ledger
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import Json, On, OneRegion, RecipeName, Region, Sets, Verbose, Yes
+from cloudgpu.cli.options.shared import (
+    AllowOutside,
+    Json,
+    On,
+    OneRegion,
+    RecipeName,
+    Region,
+    Sets,
+    Verbose,
+    Yes,
+    allowed_paths,
+)
 from cloudgpu.cli.planning.request import plan_recipe
 from cloudgpu.cli.planning.requester import requester
 from cloudgpu.cli.render.image import baked_lines, deleted_json, deleted_lines, image_lines
@@ -33,6 +44,7 @@ def bake(  # noqa: PLR0917
     recipe: RecipeName,
     name: Annotated[str, typer.Option("--name", help="Image name. Default: the recipe's name.")] = "",
     sets: Sets = None,
+    allow_outside: AllowOutside = False,
     on: On = None,
     region: Region = None,
     yes: Yes = False,
@@ -45,7 +57,9 @@ def bake(  # noqa: PLR0917
     node, removes its keys, creates an image and terminates the node. Nodes that boot from the image skip the bootstrap
     steps.
     """
-    context = command_context(json=json, verbose=verbose, target=on, region=region)
+    context = command_context(
+        json=json, verbose=verbose, target=on, region=region, allowed_paths=allowed_paths(allow_outside)
+    )
     planned = plan_recipe(context, recipe, [*(sets or []), "resources.nodes=1"], offline=False)
     context.screen.lines(plan_lines(planned.plan, "", context.screen.width))
     if planned.plan.errors:

@@ -33,7 +33,7 @@ def offers(
     Shows the price, zone and quota of every candidate, and for every rejected offer the rule that rejected it. Changes
     nothing. Exits 4 if there is no candidate.
     """
-    context = command_context(json=json, target=on, region=region)
+    context = command_context(json=json, target=on, region=region, allowed_paths=changes.allowed_paths)
     require_launches(context.settings.target, "offers")
     planned = plan_recipe(context, recipe, changes.assignments, offline=offline, all_regions=all_regions)
     verdicts = explain(planned.question)

@@ -59,7 +59,7 @@ def plan(
             "--out and --resources query the cloud, so they cannot be used with --offline",
             hint="remove --offline, or remove --out and --resources",
         )
-    context = command_context(json=json, target=on, region=region, engine=engine)
+    context = command_context(json=json, target=on, region=region, engine=engine, allowed_paths=changes.allowed_paths)
     if out is not None or resources or explain:
         require_launches(context.settings.target, "--out, --resources and --explain")
     assigned = [*changes.assignments, *environment.assignments]

@@ -11,7 +11,7 @@ from cloudgpu.app.planning.recipe_check import check_recipe
 from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write_scaffold
 from cloudgpu.catalog import Catalog
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import Json, On, RecipeName, Sets, integer_parser
+from cloudgpu.cli.options.shared import AllowOutside, Json, On, RecipeName, Sets, allowed_paths, integer_parser
 from cloudgpu.cli.planning.request import recipe_roots
 from cloudgpu.cli.render.recipe import CheckedRecipe, check_lines, invalid_recipes_error, list_lines
 from cloudgpu.cli.render.recipe_scaffold import scaffold_json, scaffold_lines
@@ -20,6 +20,7 @@ from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.documentation import schema as recipe_schema
 from cloudgpu.recipe.loading import loader
 from cloudgpu.recipe.loading.document import as_yaml
+from cloudgpu.recipe.loading.files import EVERYWHERE
 from cloudgpu.recipe.loading.resolve import resolve
 from cloudgpu.recipe.summary import summary
 from cloudgpu.targets import is_simulated
@@ -85,17 +86,18 @@ def new(  # noqa: PLR0917
 
 
 @app.command("check")
-def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
+def check(recipe: RecipeName, sets: Sets = None, allow_outside: AllowOutside = False, json: Json = False) -> None:
     """Check a recipe.
 
     Reports all problems, each with its file, line and field. For a folder of recipes, checks every recipe in it.
     """
-    context = command_context(json=json)
+    context = command_context(json=json, allowed_paths=allowed_paths(allow_outside))
+    allowed = context.settings.allowed_paths
     paths = loader.find_all(recipe, roots=recipe_roots())
     if len(paths) == 1:
-        checked = [_checked(paths[0], sets or [], context.catalog)]
+        checked = [_checked(paths[0], sets or [], context.catalog, allowed)]
     else:
-        checked = [_checked_with_problems(path, sets or [], context.catalog) for path in paths]
+        checked = [_checked_with_problems(path, sets or [], context.catalog, allowed) for path in paths]
         if any(result.problems for result in checked):
             context.screen.wrapped(check_lines(checked))
             raise invalid_recipes_error(checked)
@@ -115,7 +117,7 @@ def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = Fals
     section. To show the recipe as it would run on AWS, use --on aws.
     """
     context = command_context(json=json, target=on)
-    loaded = loader.load(loader.find(recipe, roots=recipe_roots()))
+    loaded = loader.load(loader.find(recipe, roots=recipe_roots()), allowed=EVERYWHERE)
     rehearsed = is_simulated(context.settings.target)
     resolved = resolve(loaded, sets=read_sets(sets or []), rehearsal=rehearsed)
     if json:
@@ -134,7 +136,7 @@ def list_recipes(json: Json = False) -> None:
     summaries, invalid = [], []
     for path in loader.find_named_recipes(recipe_roots()):
         try:
-            summaries.append(summary(loader.load(path).recipe))
+            summaries.append(summary(loader.load(path, allowed=EVERYWHERE).recipe))
         except RecipeError as err:
             invalid.append(CheckedRecipe(path, path.parent.name, err.problems or (err.message,)))
     if json:
@@ -144,13 +146,13 @@ def list_recipes(json: Json = False) -> None:
         context.screen.lines(list_lines(summaries, invalid, context.screen.width))
 
 
-def _checked(path: Path, sets: Sequence[str], catalog: Catalog) -> CheckedRecipe:
+def _checked(path: Path, sets: Sequence[str], catalog: Catalog, allowed: Sequence[Path]) -> CheckedRecipe:
     """Check a recipe.
 
     Raises:
         RecipeError: The recipe is invalid, a file that it needs is missing, or it requests GPUs that do not exist.
     """
-    loaded = loader.load(path)
+    loaded = loader.load(path, allowed=allowed)
     found = check_recipe(loaded, read_sets(sets), catalog)
     if found.problems:
         count = "one problem" if len(found.problems) == 1 else f"{len(found.problems)} problems"
@@ -160,10 +162,10 @@ def _checked(path: Path, sets: Sequence[str], catalog: Catalog) -> CheckedRecipe
     return CheckedRecipe(loaded.path, loaded.recipe.name, warnings=warnings, notes=found.notes)
 
 
-def _checked_with_problems(path: Path, sets: Sequence[str], catalog: Catalog) -> CheckedRecipe:
+def _checked_with_problems(path: Path, sets: Sequence[str], catalog: Catalog, allowed: Sequence[Path]) -> CheckedRecipe:
 
     try:
-        return _checked(path, sets, catalog)
+        return _checked(path, sets, catalog, allowed)
     except RecipeError as err:
         return CheckedRecipe(path, path.parent.name, err.problems or (err.message,))
 

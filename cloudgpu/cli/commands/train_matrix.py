@@ -95,7 +95,7 @@ def train_matrix(context: CliContext, source: PlanSource, axes: Sequence[Axis], 
 
 
 def _planned(context: CliContext, source: PlanSource, axes: Sequence[Axis]) -> MatrixPlan:
-    loaded = loader.load(loader.find(source.recipe, roots=recipe_roots()))
+    loaded = loader.load(loader.find(source.recipe, roots=recipe_roots()), allowed=context.settings.allowed_paths)
     rehearsed = is_simulated(context.settings.target)
     all_combinations = combinations(loaded, axes, read_sets(source.sets), rehearsal=rehearsed)
 

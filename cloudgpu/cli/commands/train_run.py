@@ -32,6 +32,7 @@ def run_training(options: TrainOptions) -> None:
         verbose=options.verbose,
         target=source.target,
         region=source.region,
+        allowed_paths=options.source.allowed_paths,
         **provision.settings,
     )
     cluster = require_cluster_name(options.cluster) if options.cluster else ""

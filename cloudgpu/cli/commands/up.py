@@ -50,7 +50,12 @@ def up(
     chosen = select_plan_source(source, recipe, on=on, region=provision.region)
     retry_s = provision.retry_s
     context = command_context(
-        json=json, verbose=verbose, target=chosen.target, region=chosen.region, **provision.settings
+        json=json,
+        verbose=verbose,
+        target=chosen.target,
+        region=chosen.region,
+        allowed_paths=source.allowed_paths,
+        **provision.settings,
     )
     planned = chosen.planned(context)
     cluster = require_cluster_name(name or planned.plan.recipe.name)

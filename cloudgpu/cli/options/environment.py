@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from cloudgpu.errors import UsageError
-from cloudgpu.files import SETTINGS_BYTES, read_bytes
+from cloudgpu.files import SAVE_AS_UTF8, SETTINGS_BYTES, NotUtf8Error, read_text
 from cloudgpu.recipe.loading.env_file import read_env_file
 from cloudgpu.text import command
 
@@ -90,13 +90,15 @@ def secrets_in_files(secrets: Sequence[SecretOption]) -> Mapping[str, str]:
 def _file_value(secret: SecretOption) -> str:
     path = Path(secret.file).expanduser()
     try:
-        value = read_bytes(path, SETTINGS_BYTES).decode()
+        value = read_text(path, SETTINGS_BYTES)
+    except NotUtf8Error as err:
+        message = f"--secret {secret.name}: {path} is not UTF-8 text"
+        raise UsageError(
+            message, hint=f"{SAVE_AS_UTF8}, or encode the secret as text, for example with base64"
+        ) from err
     except OSError as err:
         message = f"--secret {secret.name}: cannot read {path}: {err.strerror}"
         raise UsageError(message, hint=f"check the path, or set {secret.name} in your environment") from err
-    except UnicodeDecodeError as err:
-        message = f"--secret {secret.name}: {path} is not UTF-8 text"
-        raise UsageError(message, hint="encode the secret as text, for example with base64") from err
     value = value.removesuffix("\n").removesuffix("\r")
     if not value:
         raise UsageError(f"--secret {secret.name}: {path} is empty", hint="write the secret to the file")

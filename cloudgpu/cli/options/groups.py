@@ -2,13 +2,14 @@
 
 import inspect
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import wraps
 from typing import Any, TypedDict, get_type_hints
 
 from typer.models import OptionInfo
 
 from cloudgpu.cli.options.shared import (
+    AllowOutside,
     EngineOption,
     InstallPulumi,
     OnInterrupt,
@@ -20,6 +21,7 @@ from cloudgpu.cli.options.shared import (
     Sets,
     SshCidr,
     Team,
+    allowed_paths,
     option_seconds,
 )
 from cloudgpu.errors import UsageError
@@ -31,11 +33,17 @@ class AssignmentOptions:
 
     sets: Sets = None
     prefer: PreferOption = None
+    allow_outside: AllowOutside = field(default=False, kw_only=True)
 
     @property
     def assignments(self) -> list[str]:
         """The assignments of `--set`, followed by the assignment of `--prefer` so that it takes precedence."""
         return [*(self.sets or []), *([f"resources.prefer={self.prefer}"] if self.prefer else [])]
+
+    @property
+    def allowed_paths(self) -> str | None:
+        """The setting that `--allow-outside` overrides."""
+        return allowed_paths(self.allow_outside)
 
 
 @dataclass(frozen=True)
@@ -106,15 +114,15 @@ def option_words(group: Any, without: Collection[str] = ()) -> tuple[str, ...]: 
         without: Names of fields to leave out. Arguments are always left out.
     """
     hints, words = get_type_hints(type(group), include_extras=True), list[str]()
-    for field in fields(group):
-        value = getattr(group, field.name)
-        if field.name in without:
+    for option_field in fields(group):
+        value = getattr(group, option_field.name)
+        if option_field.name in without:
             continue
         if is_dataclass(value):
             words += option_words(value, without)
             continue
-        (option,) = hints[field.name].__metadata__
-        if isinstance(option, OptionInfo) and value != field.default:
+        (option,) = hints[option_field.name].__metadata__
+        if isinstance(option, OptionInfo) and value != option_field.default:
             name = str(option.default)  # in an annotation, the first argument is a name
             for each in value if isinstance(value, list) else [value]:
                 words += [name] if each is True else [name, str(each)]

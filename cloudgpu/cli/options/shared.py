@@ -38,6 +38,13 @@ Sets = Annotated[
         autocompletion=completion.assignments,
     ),
 ]
+AllowOutside = Annotated[
+    bool,
+    typer.Option(
+        "--allow-outside",
+        help="Let the recipe upload files outside its folder. Default: only those in the `allowed_paths` setting.",
+    ),
+]
 PreferOption = Annotated[
     Literal["order", "price", "speed", "region", "spot"] | None,
     typer.Option("--prefer", help="Order in which to try offers. Same as --set resources.prefer=..."),
@@ -150,3 +157,8 @@ def option_seconds(duration: str, option: str) -> int:
         return bounds.duration_s(duration) if duration else 0
     except ValueError as err:
         raise UsageError(f"{option} {duration}: {err}", hint=f"for example: {option} 2h") from None
+
+
+def allowed_paths(allow_outside: bool) -> str | None:
+    """Return the `allowed_paths` setting for the value of `--allow-outside`: every path, or None for the setting."""
+    return "/" if allow_outside else None

@@ -55,6 +55,7 @@ def plan_recipe(
         offline=offline,
         all_regions=all_regions,
         engine=settings.engine,
+        allowed=settings.allowed_paths,
     )
     return make_plan(request, backend)
 

@@ -35,6 +35,8 @@ class PlanSource:
     stored: StoredPlan | None = None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Values of secrets from files, which the registry login may need."""
+    allow_outside: bool = False
+    """Whether the recipe may upload files outside its folder."""
 
     def planned(self, context: CliContext) -> Planned:
         """Plan the recipe, or return the saved plan after checking that its inputs have not changed.
@@ -53,7 +55,8 @@ class PlanSource:
         options = {"--on": self.target, "--region": self.region}
         words = [word for name, value in options.items() if value for word in (name, value)]
         sets = [word for assignment in self.sets for word in ("--set", assignment)]
-        return command("cloudgpu", "plan", self.recipe, *words, *sets)
+        outside = ["--allow-outside"] if self.allow_outside else []
+        return command("cloudgpu", "plan", self.recipe, *words, *sets, *outside)
 
 
 def repeated_options(options: TrainOptions, source: PlanSource) -> tuple[str, ...]:
@@ -88,7 +91,9 @@ def select_plan_source(
     file = options.plan
     if file is None:
         sets = (*options.assignments, *environment.assignments)
-        return PlanSource(where["on"], where["region"], recipe, sets, secrets=secrets_in_files(environment.secrets))
+        secrets = secrets_in_files(environment.secrets)
+        outside = options.allow_outside
+        return PlanSource(where["on"], where["region"], recipe, sets, secrets=secrets, allow_outside=outside)
     given: dict[str, Any] = {
         "RECIPE": recipe,
         "--set": options.sets,
@@ -103,7 +108,8 @@ def select_plan_source(
         raise UsageError(f"--plan {file} already sets {listed}", hint=f"remove --plan, or remove {listed}")
     stored = plan_files.load(file)
     secrets = secrets_in_files(environment.secrets)
-    return PlanSource(stored.world.target, stored.region, stored.recipe, stored.sets, file, stored, secrets)
+    outside = options.allow_outside
+    return PlanSource(stored.world.target, stored.region, stored.recipe, stored.sets, file, stored, secrets, outside)
 
 
 def show_plan(planned: Planned, cluster: str, context: CliContext, source: PlanSource) -> None:

@@ -8,6 +8,7 @@ import os
 import sys
 from typing import Any, Sequence
 
+from . import proc
 from .errors import AgentError
 from .heartbeat import LONG_VERBS, Heartbeat
 from .untrusted_data import parse_json
@@ -46,6 +47,7 @@ def entry() -> None:
     Raises:
         SystemExit: Always.
     """
+    proc.forbid_core_dumps()
     if sys.argv[1:] and sys.argv[1] in LONG_VERBS:
         _HEARTBEAT.start()
     try:

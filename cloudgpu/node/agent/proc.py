@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ MARK = "CLOUDGPU_AGENT_MARK"
 
 _LINUX = sys.platform.startswith("linux")
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -75,6 +77,18 @@ class DeathSignal:
             self._prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
+
+
+def forbid_core_dumps() -> None:
+    """Make this process leave no core dump, in which its secrets would be on a disk.
+
+    On Linux, the programs that it starts may dump cores again, so a user's ranks keep their own limit. A limit on the
+    size of core dumps would be inherited, and does not apply if the kernel pipes core dumps to a program.
+    """
+    if _LINUX:
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    else:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def is_group_alive(group: int) -> bool:

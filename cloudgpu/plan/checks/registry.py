@@ -63,6 +63,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     disk_space.machine_image_fits,
     disk_space.container_fits,
     local_files.local_files_exist,
+    local_files.params_as_written,
     data.data_reachable,
     data.role_permissions,
     data.datasets_exist,

@@ -35,11 +35,13 @@ class Document:
         value: The plain value; undefined if there are problems.
         lines: Field path -> line number, counted from 1.
         problems: Syntax problems, each with its line.
+        texts: Field path -> number or boolean as it is written, such as `3.10` for 3.1.
     """
 
     value: Any
     lines: Mapping[FieldPath, int]
     problems: tuple[tuple[int, Problem], ...] = ()
+    texts: Mapping[FieldPath, str] = field(default_factory=dict)
 
     def line(self, path: FieldPath) -> int:
         """Return the line of a field, or of the nearest enclosing field in the file."""
@@ -70,7 +72,7 @@ def parse(text: str) -> Document:
     except YAMLError as err:
         reason = str(err).splitlines()[0]
         return Document(None, {}, ((_line_of_reader_error(text, err), Problem((), f"{NOT_YAML}: {reason}")),))
-    return Document(value, builder.lines, tuple(builder.problems))
+    return Document(value, builder.lines, tuple(builder.problems), builder.texts)
 
 
 def as_yaml(recipe: Recipe) -> str:
@@ -127,6 +129,7 @@ class _Builder:
 
     lines: dict[FieldPath, int] = field(default_factory=dict)
     problems: list[tuple[int, Problem]] = field(default_factory=list)
+    texts: dict[FieldPath, str] = field(default_factory=dict)
 
     def build(self, node: Node, path: FieldPath) -> Any:  # noqa: ANN401 - any YAML value
         """Return the plain value of a node. Aliases are expanded, so the total size is limited here."""
@@ -166,10 +169,13 @@ class _Builder:
 
     def _scalar(self, node: Node, path: FieldPath) -> str | int | float | bool | None:
         try:
-            return scalar(node.value, str(node.tag))
+            value = scalar(node.value, str(node.tag))
         except ValueError:
             self.problems.append((node.start_mark.line + 1, Problem(path, "not a valid number")))
             return None
+        if value is not None and not isinstance(value, str):
+            self.texts[path] = node.value
+        return value
 
 
 def scalar(text: str, tag: str) -> str | int | float | bool | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgpu.errors import UsageError
-from cloudgpu.files import SETTINGS_BYTES, read_bytes
+from cloudgpu.files import SAVE_AS_UTF8, SETTINGS_BYTES, NotUtf8Error, read_text
 
 _LINE: Final = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<value>.*)")
 _COMMENT: Final = re.compile(r"\s+#.*")
@@ -23,11 +23,11 @@ def read_env_file(path: Path) -> dict[str, str]:
         UsageError: The file cannot be read, or a line is invalid. The message contains the line number, not the text.
     """
     try:
-        text = read_bytes(path, SETTINGS_BYTES).decode("utf-8-sig")
+        text = read_text(path, SETTINGS_BYTES)
+    except NotUtf8Error as err:
+        raise UsageError(f"{path} is not UTF-8 text", hint=SAVE_AS_UTF8) from err
     except OSError as err:
         raise UsageError(f"cannot read {path}: {err.strerror}", hint="check the path given to --env-file") from err
-    except UnicodeDecodeError as err:
-        raise UsageError(f"{path} is not UTF-8 text", hint="save the file as UTF-8") from err
     variables: dict[str, str] = {}
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
         if not line.strip() or line.lstrip().startswith("#"):

@@ -1,34 +1,43 @@
 """Find a recipe by name or path, load it, and report all its problems with their lines."""
 
 import errno
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.files import read_bytes
+from cloudgpu.files import SAVE_AS_UTF8, NotUtf8Error, decode_text, read_bytes
 from cloudgpu.recipe.loading import files, validation_errors
-from cloudgpu.recipe.loading.document import NOT_YAML, parse
+from cloudgpu.recipe.loading.document import NOT_YAML, Document, parse
 from cloudgpu.recipe.name_suggestions import suggestion
-from cloudgpu.recipe.problem import Problem
+from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.rules import registry as rules
 from cloudgpu.recipe.rules import text as text_rules
-from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.schema import Recipe, Scalar
+from cloudgpu.recipe.template import format_value
 
+_NO_TEXTS: Final[Mapping[FieldPath, str]] = {}
 FILE_NAME = "recipe.yaml"
 MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class LoadedRecipe:
-    """A recipe and its file. Paths in the recipe are relative to `base`."""
+    """A recipe and its file. Paths in the recipe are relative to `base`.
+
+    Attributes:
+        allowed: Files and folders outside `base` that the recipe may read.
+    """
 
     recipe: Recipe
     path: Path
     base: Path
+    allowed: tuple[Path, ...] = ()
+    rewritten: Mapping[str, str] = field(default_factory=dict)
+    """Parameter -> its value as it is written, if YAML reads it as a number or boolean that is passed differently."""
 
 
 def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
@@ -62,8 +71,8 @@ def find_all(name_or_path: str, *, roots: Sequence[Path]) -> tuple[Path, ...]:
     return (find(name_or_path, roots=roots),)
 
 
-def load(path: Path) -> LoadedRecipe:
-    """Load and validate one recipe file.
+def load(path: Path, *, allowed: Sequence[Path] = ()) -> LoadedRecipe:
+    """Load and validate one recipe file. `allowed` contains files and folders outside its own that it may read.
 
     Raises:
         RecipeError: The file cannot be read, or the recipe is invalid; `problems` then contains one
@@ -73,10 +82,10 @@ def load(path: Path) -> LoadedRecipe:
     document = parse(_text(path, shown))
     if document.problems:
         raise _refused(shown, document.problems)
-    recipe, problems = validate_recipe(document.value, path.parent)
+    recipe, problems = validate_recipe(document.value, path.parent, allowed, document.texts)
     if recipe is None or problems:
         raise _refused(shown, [(document.line(problem.path), problem) for problem in problems])
-    return LoadedRecipe(recipe, path, path.parent)
+    return LoadedRecipe(recipe, path, path.parent, tuple(allowed), _rewritten(recipe, document))
 
 
 def located(path: Path, problems: Sequence[Problem]) -> tuple[str, ...]:
@@ -91,10 +100,19 @@ def located(path: Path, problems: Sequence[Problem]) -> tuple[str, ...]:
     return tuple(f"{shown}:{line}: {problem.text}" for line, problem in sorted(lines, key=lambda item: item[0]))
 
 
-def validate_recipe(value: object, base: Path) -> tuple[Recipe | None, tuple[Problem, ...]]:
+def validate_recipe(
+    value: object, base: Path, allowed: Sequence[Path] = (), texts: Mapping[FieldPath, str] = _NO_TEXTS
+) -> tuple[Recipe | None, tuple[Problem, ...]]:
     """Build a recipe from plain values and return it with all its problems.
 
-    The recipe is None if the values contain unusable text or do not match the schema.
+    Args:
+        value: The recipe as plain values.
+        base: Folder of the recipe, in which it may read files.
+        allowed: Files and folders outside `base` that the recipe may read.
+        texts: Field path -> number or boolean as it is written, for messages.
+
+    Returns:
+        The recipe, or None if the values contain unusable text or do not match the schema; and the problems.
     """
     if not isinstance(value, dict):
         return None, (Problem((), "expected a mapping of fields, starting with schema: 1"),)
@@ -104,12 +122,29 @@ def validate_recipe(value: object, base: Path) -> tuple[Recipe | None, tuple[Pro
     try:
         recipe = Recipe.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
-        schema_problems = validation_errors.field_problems(error, value)
+        schema_problems = validation_errors.field_problems(error, value, texts)
         return None, (
             *schema_problems,
-            *_beyond_schema(value, base, {str(problem.path[0]) for problem in schema_problems if problem.path}),
+            *_beyond_schema(
+                value, base, allowed, {str(problem.path[0]) for problem in schema_problems if problem.path}
+            ),
         )
-    return recipe, (*rules.rule_problems(recipe), *files.missing_file_problems(recipe, base))
+    return recipe, (*rules.rule_problems(recipe), *files.file_problems(recipe, base, allowed=allowed))
+
+
+def _rewritten(recipe: Recipe, document: Document) -> dict[str, str]:
+    """Return the parameters whose value YAML changes, as they are written."""
+    texts = {name: document.texts.get(("params", name), "") for name in recipe.params}
+    return {name: text for name, text in texts.items() if text and _is_changed(text, recipe.params[name])}
+
+
+def _is_changed(text: str, value: Scalar) -> bool:
+    """Return True if a program would see a difference between a number or boolean and its text.
+
+    A fraction without a trailing zero is the same number in either form, such as 0.00002 and 2e-05.
+    """
+    same_fraction = isinstance(value, float) and not value.is_integer() and "_" not in text and not text.endswith("0")
+    return not same_fraction and text != format_value(value)
 
 
 def display_path(path: Path) -> str:
@@ -120,8 +155,8 @@ def display_path(path: Path) -> str:
         return str(path)
 
 
-def _beyond_schema(value: dict[str, Any], base: Path, wrong: set[str]) -> Iterator[Problem]:
-    """Yield the rule violations and missing files in the sections that match the schema."""
+def _beyond_schema(value: dict[str, Any], base: Path, allowed: Sequence[Path], wrong: set[str]) -> Iterator[Problem]:
+    """Yield the rule violations and file problems in the sections that match the schema."""
     sections: dict[str, Any] = {}
     for name, info in Recipe.model_fields.items():
         written = info.alias or name
@@ -130,7 +165,7 @@ def _beyond_schema(value: dict[str, Any], base: Path, wrong: set[str]) -> Iterat
     absent = {name for name in wrong if name in Recipe.model_fields}
     partial = Recipe.model_construct(**sections)
     yield from rules.rule_problems(partial, without=absent)
-    yield from files.missing_file_problems(partial, base, without=absent)
+    yield from files.file_problems(partial, base, without=absent, allowed=allowed)
 
 
 def _section(annotation: Any, value: object) -> Any:  # noqa: ANN401 - any annotation, any section
@@ -153,17 +188,19 @@ def _text(path: Path, shown: str) -> str:
         message = f"cannot read {shown}: {err.strerror}"
         raise RecipeError(message, hint="check the permissions of the file") from err
     try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as err:
+        return decode_text(content, path)
+    except NotUtf8Error as err:
         line = content.count(b"\n", 0, err.start) + 1
-        message = f"{shown}:{line}: not UTF-8 text (byte {err.start})"
-        raise RecipeError(message, problems=[message], hint="save the file as UTF-8") from err
+        message = f"{shown}:{line}: {err.strerror}"
+        raise RecipeError(message, problems=[message], hint=SAVE_AS_UTF8) from err
 
 
 def _refused(shown: str, problems: Sequence[tuple[int, Problem]]) -> RecipeError:
     lines = [f"{shown}:{line}: {problem.text}" for line, problem in sorted(problems, key=lambda item: item[0])]
     count = "one problem" if len(lines) == 1 else f"{len(lines)} problems"
     hint = "docs/reference/recipe.md describes all fields"
+    if all(files.OUTSIDE in problem.text for _, problem in problems):
+        hint = files.ALLOW_HINT
     if any(problem.text.startswith(NOT_YAML) for _, problem in problems):
         hint = "correct the YAML syntax; text that contains a colon and a space needs quotes"
     return RecipeError(f"{shown} has {count}", problems=lines, hint=hint)

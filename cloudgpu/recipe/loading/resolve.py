@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloudgpu.errors import RecipeError
+from cloudgpu.recipe.loading.files import ALLOW_HINT, OUTSIDE
 from cloudgpu.recipe.loading.loader import LoadedRecipe, validate_recipe
 from cloudgpu.recipe.loading.set_option import assign, set_launch_field
 from cloudgpu.recipe.plain_values import to_plain_values
@@ -26,12 +27,14 @@ def resolve(loaded: LoadedRecipe, *, sets: Mapping[str, str], rehearsal: bool) -
     if rehearsal:
         _rehearse(values)
     _assign(values, {name: text for name, text in sets.items() if name not in rehearsal_sets})
-    recipe, problems = validate_recipe(values, loaded.base)
+    recipe, problems = validate_recipe(values, loaded.base, loaded.allowed)
     if recipe is None or problems:
         lines = [problem.text for problem in problems]
         message = f"the recipe {loaded.recipe.name} is invalid with {_shown(sets)}"
         show = command("cloudgpu", "recipe", "show", str(loaded.path))
-        raise RecipeError(message, problems=lines, hint=f"list the fields that can be set: {show}")
+        outside = all(OUTSIDE in line for line in lines)
+        hint = ALLOW_HINT if outside else f"list the fields that can be set: {show}"
+        raise RecipeError(message, problems=lines, hint=hint)
     return recipe
 
 

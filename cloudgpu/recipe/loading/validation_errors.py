@@ -9,6 +9,7 @@ from cloudgpu.recipe.fields import names_at
 from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.recipe.problem import FieldPath, Problem
 
+_NONE: Mapping[FieldPath, str] = {}
 _EXPECTED = {
     "model_type": "a mapping of fields",
     "dict_type": "a mapping of names to values",
@@ -24,11 +25,21 @@ _LIMIT_WORDS = {
 }
 
 
-def field_problems(error: ValidationError, value: object) -> tuple[Problem, ...]:
-    """Return one problem per invalid field, in schema order. `value` is the input that failed validation."""
+def field_problems(
+    error: ValidationError, value: object, texts: Mapping[FieldPath, str] = _NONE
+) -> tuple[Problem, ...]:
+    """Return one problem per invalid field, in schema order.
+
+    Args:
+        error: The errors of pydantic.
+        value: The input that failed validation.
+        texts: Field path -> number or boolean as it is written, to show it like this.
+    """
     by_path: dict[FieldPath, list[ErrorDetails]] = {}
     for details in error.errors(include_url=False):
-        by_path.setdefault(_path(details, value), []).append(details)
+        path = _path(details, value)
+        details["input"] = texts.get(path, details["input"])
+        by_path.setdefault(path, []).append(details)
     return tuple(Problem(path, _message(errors)) for path, errors in by_path.items())
 
 

@@ -56,7 +56,7 @@ class PythonEnvironment(Section):
     """Python version, for example `3.11`. Default: the node's Python."""
     requirements: tuple[str, ...] = ()
     """Requirements in pip syntax, for example `torch>=2.6`, or `-r requirements.txt` for a file in the work
-    directory."""
+    directory. Install packages that are in the work directory, such as `-e ./pkg`, in `setup` instead."""
     torch_backend: str | None = Field(default=None, pattern=r"^cu[0-9]{2,3}$")
     """CUDA build of PyTorch, for example `cu126`, installed from PyTorch's package index. Default: PyTorch's default
     build. Ignored in a rehearsal, which has no GPU."""

@@ -12,6 +12,7 @@ from cloudgpu.run.data.files import Files, RemoteFile, Services
 from cloudgpu.run.progress import Note, Report, report_transfer
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import Raw, RemoteCommand
+from cloudgpu.ssh.transfer.local_tree import files_to_send
 
 _T = TypeVar("_T")
 FILES_PER_REQUEST = 2000
@@ -168,7 +169,7 @@ def _send(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], 
         target = f"{agent.root}{dataset.to}"
         create_user_directory(agent.host, target)
         with report_transfer(way.report, f"data {dataset.name}", agent.host.node.index) as on_bytes:
-            return agent.host.send_tree(root, [file.relative for file in listed], target, on_bytes)
+            return agent.host.send_tree(root, local_names(dataset, listed, way), target, on_bytes)
 
     return sum(run_on_agents(agents, send).values())
 
@@ -177,6 +178,13 @@ def local_root(dataset: Data, way: DistributionSettings) -> Path:
     """Return the directory of a local dataset, or the parent directory if the dataset is a file."""
     source = (way.base / dataset.source).resolve()
     return source if source.is_dir() else source.parent
+
+
+def local_names(dataset: Data, listed: Sequence[RemoteFile], way: DistributionSettings) -> list[str]:
+    """Return the files of a local dataset and, unless a manifest lists its files, its empty directories."""
+    source = way.base / dataset.source
+    is_whole = dataset.manifest is None and source.is_dir()
+    return [*(file.relative for file in listed), *(files_to_send(source).folders if is_whole else ())]
 
 
 def dataset_index_key(dataset: Data, target: str) -> dict[str, str]:

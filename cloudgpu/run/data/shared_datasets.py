@@ -17,11 +17,13 @@ from cloudgpu.run.data.copies import (
     dataset_index_key,
     download_files_to,
     fetch,
+    local_names,
     local_root,
 )
 from cloudgpu.run.data.files import RemoteFile
 from cloudgpu.run.data.peer_transfer import PeerAddress, distribute_to_peers
 from cloudgpu.run.progress import Note, report_transfer
+from cloudgpu.ssh.transfer.node_tree import is_folder
 from cloudgpu.ssh.transfer.transfer import manifest_of
 
 
@@ -66,10 +68,11 @@ def _fetch_tree(
 
     The final transfer compares all files and deletes extra files, so the first step may be incomplete.
     """
-    root, names, target = local_root(dataset, way), [file.relative for file in listed], _target(dataset, agent)
+    root, target = local_root(dataset, way), _target(dataset, agent)
+    names = local_names(dataset, listed, way)
     create_user_directory(agent.host, target)
     agent.host.claim_tree(target)
-    manifest = [entry for entry in manifest_of(root, names) if entry.link is None]
+    manifest = [entry for entry in manifest_of(root, names) if entry.link is None and not is_folder(entry)]
     entries = [
         {
             "url": _address(source["hand"], entry.path),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cloudgpu.files import open_unbuffered
 from cloudgpu.ssh.transfer.node_read import portable_entry
-from cloudgpu.ssh.transfer.node_tree import Entry
+from cloudgpu.ssh.transfer.node_tree import Entry, is_folder
 
 _CHUNK_BYTES = 1 << 20
 
@@ -51,7 +51,7 @@ class Contents:
     def _pieces(self) -> Iterator[bytes]:
         root = os.path.realpath(os.fsencode(self._source))
         for entry in self._entries:
-            if entry.link is None:
+            if entry.link is None and not is_folder(entry):
                 yield from self._file(entry)
             if portable_entry(root, os.fsencode(entry.path)) != entry:
                 self.changed.append(entry.path)

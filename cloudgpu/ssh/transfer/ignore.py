@@ -23,6 +23,9 @@ class IgnoreRule:
     whole_path: bool
     """True if the pattern matches the path relative to the ignore file's directory, not just the last component."""
     pattern: re.Pattern[bytes]
+    number: int = 0
+    """Line number, counted from 1."""
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,11 @@ class IgnoreFile:
     rules: tuple[IgnoreRule, ...]
     prefix: bytes = b""
     """Path from the file's directory down to the root, for an ignore file above the root; ends with a slash."""
+    name: str = ""
+    """Path of the file, as shown to the user."""
 
-    def verdict(self, path: bytes, *, directory: bool) -> bool | None:
-        """Return whether the last matching line ignores the path.
-
-        True means ignored, False means included by `!`, and None means that no line matches or that the path is outside
-        the ignore file's directory.
+    def deciding_rule(self, path: bytes, *, directory: bool) -> IgnoreRule | None:
+        """Return the last matching line; None if no line matches or the path is outside the ignore file's directory.
 
         Args:
             path: Path relative to the same root as `below`.
@@ -52,32 +54,62 @@ class IgnoreFile:
             if rule.directories_only and not directory:
                 continue
             if rule.pattern.fullmatch(inner if rule.whole_path else name):
-                return not rule.include
+                return rule
         return None
 
 
-def parse(content: bytes, below: bytes = b"", *, prefix: bytes = b"") -> IgnoreFile:
-    """Parse an ignore file. Comments, and patterns that can never match, are omitted."""
+def parse(
+    content: bytes, below: bytes = b"", *, prefix: bytes = b"", name: str = "", any_case: bool = False
+) -> IgnoreFile:
+    """Parse an ignore file. Comments, and patterns that can never match, are omitted.
+
+    Args:
+        content: Content of the file.
+        below: Directory of the file relative to the root: empty, or ending with a slash.
+        prefix: Path from the file's directory down to the root, for a file above the root; ends with a slash.
+        name: Path of the file, as shown to the user.
+        any_case: Whether patterns match names in any case.
+    """
     lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    rules = (_rule(line) for line in lines)
-    return IgnoreFile(below, tuple(rule for rule in rules if rule is not None), prefix)
+    flags = re.DOTALL | (re.IGNORECASE if any_case else re.RegexFlag(0))
+    rules = (_rule(line, number, flags) for number, line in enumerate(lines, start=1))
+    return IgnoreFile(below, tuple(rule for rule in rules if rule is not None), prefix, name)
 
 
-def ignored(path: bytes, *, directory: bool, own: Sequence[IgnoreFile], git: Sequence[IgnoreFile]) -> bool:
-    """Return True if the ignore files, ordered from the root downwards, exclude this path.
+@dataclass(frozen=True)
+class Decision:
+    """The line that decides about a path, and its file."""
 
-    The deepest file with a matching line decides. Every `.cloudgpuignore` (`own`) takes precedence over every
-    `.gitignore` (`git`).
+    file: IgnoreFile
+    rule: IgnoreRule
+    own: bool
+    """True if the file is a `.cloudgpuignore`."""
+
+    @property
+    def ignores(self) -> bool:
+        """True if the path is left out; False if the line begins with `!`."""
+        return not self.rule.include
+
+    def __str__(self) -> str:
+        return f"{self.file.name}:{self.rule.number}: {self.rule.text}"
+
+
+def decide(path: bytes, *, directory: bool, own: Sequence[IgnoreFile], git: Sequence[IgnoreFile]) -> Decision | None:
+    """Return the line that decides about a path, or None if no line matches and the path is therefore included.
+
+    The ignore files are ordered from the root downwards, and the deepest file with a matching line decides. Every
+    `.cloudgpuignore` (`own`) takes precedence over every `.gitignore` (`git`).
     """
     for files in (own, git):
         for file in reversed(files):
-            verdict = file.verdict(path, directory=directory)
-            if verdict is not None:
-                return verdict
-    return False
+            rule = file.deciding_rule(path, directory=directory)
+            if rule is not None:
+                return Decision(file, rule, files is own)
+    return None
 
 
-def _rule(line: bytes) -> IgnoreRule | None:
+def _rule(line: bytes, number: int, flags: re.RegexFlag) -> IgnoreRule | None:
+    text = line.decode(errors="surrogateescape").strip()
     line = _trim(line.removesuffix(b"\r"))
     if not line or line.startswith(b"#"):
         return None
@@ -89,7 +121,7 @@ def _rule(line: bytes) -> IgnoreRule | None:
     translated = translate(line.removeprefix(b"/"))
     if translated is None or not line:
         return None
-    return IgnoreRule(include, directories_only, whole_path, re.compile(translated, re.DOTALL))
+    return IgnoreRule(include, directories_only, whole_path, re.compile(translated, flags), number, text)
 
 
 def _trim(line: bytes) -> bytes:

@@ -51,13 +51,18 @@ class RefusedError(Exception):
 
 
 class Entry(NamedTuple):
-    """A file or symlink. The size, time and mode of a symlink are 0."""
+    """A file, a symlink, or an empty directory, whose path ends with a slash. Only files have size, time and mode."""
 
     path: str
     size: int
     mtime_ns: int
     mode: int
     link: str | None
+
+
+def is_folder(entry: Entry) -> bool:
+    """Return True if the entry is an empty directory."""
+    return entry.path.endswith("/")
 
 
 def encoded(path: str) -> bytes:
@@ -134,13 +139,15 @@ def answer(value: object) -> None:
 
 
 def entry_at(root: bytes, path: bytes) -> Entry | None:
-    """Return the manifest entry of `path`, or None if it is neither a regular file nor a symlink."""
+    """Return the manifest entry of `path`, or None if it is no regular file, symlink or, with a slash, directory."""
     full = os.path.join(root, path)
     try:
-        status = os.lstat(full)
+        status = os.lstat(full.rstrip(b"/"))
     except (FileNotFoundError, NotADirectoryError):
         return None
     name = path.decode("utf-8", "surrogateescape")
+    if path.endswith(b"/"):
+        return Entry(name, 0, 0, 0, None) if stat.S_ISDIR(status.st_mode) else None
     if stat.S_ISLNK(status.st_mode):
         return Entry(name, 0, 0, 0, os.readlink(full).decode("utf-8", "surrogateescape"))
     if not stat.S_ISREG(status.st_mode):
@@ -160,8 +167,9 @@ def same(expected: Entry, actual: Entry | None) -> bool:
 
 
 def walk(root: bytes, unreadable: Callable[[bytes, OSError], None] | None = None) -> Iterator[bytes]:
-    """Yield the relative paths of all non-directories below `root`, except the transfer's temporary directory.
+    """Yield the relative paths below `root` of all non-directories, and of empty directories with a slash at the end.
 
+    The transfer's temporary directory is left out.
     `unreadable` is called with each directory below `root` that cannot be listed. The error is raised if there is no
     `unreadable`, or if `root` itself cannot be listed.
     """
@@ -176,6 +184,8 @@ def walk(root: bytes, unreadable: Callable[[bytes, OSError], None] | None = None
                 raise
             unreadable(folder.rstrip(b"/"), err)
             continue
+        if folder and not entries:
+            yield folder
         for entry in entries:
             path = folder + entry.name
             if path == PART:
@@ -253,6 +263,8 @@ def receive(root: bytes, entries: Iterable[Entry], source: IO[bytes]) -> None:
     for name, size, mtime_ns, mode, link in entries:
         path = encoded(name)
         make_parents(root, path, ready)
+        if path.endswith(b"/"):
+            continue
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         if link is not None:

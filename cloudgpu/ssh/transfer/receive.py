@@ -7,11 +7,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from cloudgpu.errors import StateError
 from cloudgpu.ssh.transfer.node_read import FOLLOWS, SKIPPED, stays_inside
-from cloudgpu.ssh.transfer.node_tree import Entry
+from cloudgpu.ssh.transfer.node_tree import Entry, is_folder
 from cloudgpu.text import command
 
 _PREFIX = ".cloudgpu-part-"
@@ -56,7 +56,8 @@ def validate_entry(who: str, fields: object) -> Entry:
             entry = Entry(path, size, mtime_ns, mode & 0o777, link)
         case _:
             raise _malformed(who)
-    names = path.split("/") if _writable(path) else [""]
+    folder = is_folder(entry) and (size, mtime_ns, mode, link) == (0, 0, 0, None)
+    names = (path[:-1] if folder else path).split("/") if _writable(path) else [""]
     plain = not any(name in ("", ".", "..") for name in names)
     if not plain or not (link is None or _inside(path, link)):
         raise StateError(
@@ -232,21 +233,33 @@ class DownloadDirectory:
         self._part.symlink_to(entry.link or ".")
         self._move_into_place(entry)
 
+    def make_folder(self, entry: Entry) -> None:
+        """Create an empty directory.
+
+        Raises:
+            StateError: A local symlink or file blocks its path.
+        """
+        self._make_parents(entry)
+
     def _move_into_place(self, entry: Entry) -> None:
-        """Move the received file or symlink into place. Reject symlinks among its parents; they may lead anywhere."""
+        """Move the received file or symlink into place."""
+        self._make_parents(entry)
+        try:
+            self._part.replace(self._to / entry.path)
+        except IsADirectoryError as err:
+            raise StateError(f"cannot download {entry.path}: {self._to / entry.path} is a directory",
+                             hint="move or delete the directory") from err  # fmt: skip
+
+    def _make_parents(self, entry: Entry) -> None:
+        """Create the directories above an entry. Reject symlinks among them, because they may lead anywhere."""
         here = self._to
-        for name in PurePosixPath(entry.path).parts[:-1]:
+        for name in entry.path.split("/")[:-1]:
             here = here / name
             if here.is_symlink() or (here.exists() and not here.is_dir()):
                 raise StateError(
                     f"cannot download {entry.path}: {here} is in the way", hint=f"move or delete {command(str(here))}"
                 )
             here.mkdir(exist_ok=True)
-        try:
-            self._part.replace(self._to / entry.path)
-        except IsADirectoryError as err:
-            raise StateError(f"cannot download {entry.path}: {self._to / entry.path} is a directory",
-                             hint="move or delete the directory") from err  # fmt: skip
 
 
 def _write(descriptor: int, view: memoryview) -> None:

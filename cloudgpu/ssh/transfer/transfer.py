@@ -17,7 +17,7 @@ from cloudgpu.ssh.failure_text import node_label
 from cloudgpu.ssh.transfer import node_read, node_tree
 from cloudgpu.ssh.transfer.contents import Contents
 from cloudgpu.ssh.transfer.node_read import portable_entry
-from cloudgpu.ssh.transfer.node_tree import MARK, Entry, entry_at, same
+from cloudgpu.ssh.transfer.node_tree import MARK, Entry, entry_at, is_folder, same
 from cloudgpu.ssh.transfer.patterns import glob_regexes
 from cloudgpu.ssh.transfer.receive import (
     DownloadDirectory,
@@ -153,6 +153,8 @@ def send_tree(
 ) -> int:
     """Make the remote directory contain exactly these files; return the number of content bytes sent.
 
+    `files` also contains the empty directories, whose paths end with a slash.
+
     Files that change while they are being read are sent again, at most twice.
 
     Raises:
@@ -198,10 +200,10 @@ def fetch_tree(
     """Download the matching files that are missing or different in `to`. Return the paths of all matching files.
 
     Patterns are globs for whole paths below `source`, and the returned paths are relative to `source`. A matching
-    directory includes everything below it, and an empty list of patterns matches everything. Symlinks within `source`
-    become relative. Files that cannot be downloaded (a symlink that points elsewhere, a socket, an unreadable file) are
-    passed to `on_skipped` and not returned. The paths that the node sends are not trusted: a path outside `to` is an
-    error.
+    directory includes everything below it, and an empty list of patterns matches everything. Empty directories that
+    match are created, but not returned. Symlinks within `source` become relative. Files that cannot be downloaded (a
+    symlink that points elsewhere, a socket, an unreadable file) are passed to `on_skipped` and not returned. The paths
+    that the node sends are not trusted: a path outside `to` is an error.
 
     Raises:
         UsageError: A pattern is not a valid glob.
@@ -222,7 +224,7 @@ def fetch_tree(
         for skip in skipped:
             on_skipped(skip)
     lost = {skip.path for skip in skipped}
-    return [entry.path for entry in entries if entry.path not in lost]
+    return [entry.path for entry in entries if entry.path not in lost and not is_folder(entry)]
 
 
 def _listed(host: TransferConnection, answer: object, problem: str) -> tuple[list[Entry], list[SkippedDownload]]:
@@ -307,7 +309,7 @@ def _receive(
 
     Returns the files that the node could not send although it had listed them.
     """
-    files = [entry for entry in entries if entry.link is None]
+    files = [entry for entry in entries if entry.link is None and not is_folder(entry)]
     problem = f"cannot read {source}"
     _require_space(to, files)
     running = host.start(_command("read", source), _PROGRAM + _message(files))
@@ -324,7 +326,9 @@ def _receive(
         report = trailer if isinstance(trailer, dict) else {}
         _cut(landing, files, report.get("short"))
         for entry in entries:
-            if entry.link is not None:
+            if is_folder(entry):
+                landing.make_folder(entry)
+            elif entry.link is not None:
                 landing.link(entry)
         return _unsent(landing, files, report.get("failed"))
 

@@ -1,10 +1,13 @@
 """Secrets reach only the cloud, never the journal, events, messages or results."""
 
+import base64
+import json
 from dataclasses import replace
+from urllib.parse import quote
 
 import pytest
 
-from cloudgpu.engine.redaction import Redactor, is_masked
+from cloudgpu.engine.redaction import REDACTED, Redactor, is_masked
 from cloudgpu.errors import BadRequestError
 
 SECRET = "correct horse battery staple"
@@ -125,3 +128,13 @@ def test_masks_differ_between_journal_salts():
     masks = {str(Redactor(salt).masked({"a": SECRET}, [("a",)])) for salt in ("one", "two")}
     assert len(masks) == 2
     assert Redactor("one").masked({"a": 1}, [("a",)]) == Redactor("one").masked({"a": 1}, [("a",)])
+
+
+@pytest.mark.parametrize("encode", [quote, json.dumps, lambda text: base64.b64encode(text.encode()).decode()])
+def test_encoded_secrets_are_redacted_in_messages_and_hidden_in_values(encode):
+    secret = 'pass/word "1" of 2'
+    redactor = Redactor("salt", [secret, "word"])
+    encoded = encode(secret).strip('"')
+    assert redactor.redact_text(f"ü {encoded} and {encoded}\n") == f"ü {REDACTED} and {REDACTED}\n"
+    assert is_masked(redactor.masked({"a": f"x {encoded}"}))
+    assert not is_masked(redactor.masked({"a": "x"}))

@@ -259,3 +259,42 @@ def test_first_root_with_the_name_takes_precedence(tmp_path):
     roots = [tmp_path / "mine", tmp_path / "theirs"]
     assert loader.find_named_recipes(roots) == (tmp_path / "mine" / "same" / "recipe.yaml",)
     assert loader.recipe_names(roots) == ("same",)
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        (
+            "environment: {python: {version: 3.10}}",
+            'environment.python.version: expected text, got 3.10; write "3.10" in',
+        ),
+        ("environment: {env: {MODE: 0755}}", 'environment.env.MODE: expected text, got 0755; write "0755" in quotes'),
+        ("environment: {env: {ON: True}}", 'environment.env.ON: expected text, got True; write "True" in quotes'),
+        ("environment: {env: {N: 1_000}}", 'environment.env.N: expected text, got 1_000; write "1_000" in quotes'),
+        ("environment: {env: {N: 1e3}}", 'environment.env.N: expected text, got 1e3; write "1e3" in quotes'),
+    ],
+)
+def test_text_that_yaml_reads_as_a_number_is_shown_as_it_is_written(write, section: str, said: str):
+    with pytest.raises(RecipeError) as caught:
+        loader.load(write(f"{GOOD}{section}\n"))
+    assert [line for line in caught.value.problems if said in line], caught.value.problems
+
+
+def test_parameters_that_yaml_changes_are_kept_as_they_are_written(write):
+    """YAML 1.2 reads `on`, dates and 1:30 as text, so only numbers and booleans change."""
+    changed = {"a": "3.10", "b": "0123", "c": "1_000", "d": "1e3", "e": "0x1F", "f": "True", "g": "+1", "h": "0.10"}
+    kept = {
+        "i": "on",
+        "j": "1:30",
+        "k": "2026-01-02",
+        "l": "3.1",
+        "m": "10",
+        "n": "0.00002",
+        "o": "true",
+        "p": '"3.10"',
+    }
+    lines = "".join(f"  {name}: {text}\n" for name, text in {**changed, **kept}.items())
+    loaded = loader.load(write(f"{GOOD}{lines}"))
+    assert loaded.rewritten == changed
+    assert loaded.recipe.params["i"] == "on"
+    assert loaded.recipe.params["p"] == "3.10"

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloudgpu.rehearsal.server import control_auth
 from cloudgpu.rehearsal.server.aws_chunked import decode_body, is_streaming
 from cloudgpu.rehearsal.server.control_auth import sign_call, signature_is_valid
 from cloudgpu.rehearsal.server.endpoint import forbidden_response
@@ -54,6 +55,21 @@ def test_control_signature_is_valid_only_for_its_call():
     assert not signature_is_valid("secret", value, "PUT", "/_cloudgpu/stop", b"[]")
     assert not signature_is_valid("secret", value, "PUT", "/_cloudgpu/faults", b"[1]")
     assert "secret" not in value
+
+
+@pytest.mark.parametrize(
+    ("offset_s", "valid"), [(-299, True), (0, True), (299, True), (-301, False), (301, False), (1e9, False)]
+)
+def test_control_signature_is_valid_only_near_its_time(monkeypatch, offset_s, valid):
+    """A signature from the future would otherwise stay valid until long after its time."""
+    value = sign_call("secret", "PUT", "/_cloudgpu/stop", b"", at=1_000_000.0)
+    monkeypatch.setattr(control_auth.time, "time", lambda: 1_000_000.0 + offset_s)
+    assert signature_is_valid("secret", value, "PUT", "/_cloudgpu/stop", b"") == valid
+
+
+@pytest.mark.parametrize("at", [float("nan"), float("inf"), -float("inf")])
+def test_control_signature_of_no_real_time_is_rejected(at):
+    assert not signature_is_valid("secret", sign_call("secret", "GET", "/", b"", at=at), "GET", "/", b"")
 
 
 @pytest.mark.parametrize("value", ["", "x", "1:2", ":", "nan:0", "é:1"])

@@ -285,3 +285,11 @@ def test_other_data_leaves_the_work_directory_as_it_is(with_data, entry):
 def test_size_of_the_work_directory_excludes_its_data(with_data):
     recipe = job(data=[{"name": "a", "from": "sets", "to": "/data/a"}]).recipe
     assert without_data(files_to_send(with_data), recipe, with_data).bytes == 10
+
+
+def test_empty_directories_of_data_are_not_sent_with_the_work_directory(with_data):
+    """The link to the data would otherwise be created in the directory instead of in its place."""
+    for name in ("sets/empty", "runs"):
+        (with_data / name).mkdir()
+    recipe = job(data=[{"name": "a", "from": "sets", "to": "/data/a"}]).recipe
+    assert without_data(files_to_send(with_data), recipe, with_data).folders == ("runs/",)

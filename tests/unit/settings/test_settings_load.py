@@ -181,3 +181,41 @@ def test_settings_page_is_complete_and_up_to_date():
         assert f"| `{name}` | `{env_name(name)}` |" in text
     path = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
     assert path.read_text(encoding="utf-8") == text, "run scripts/check --fix"
+
+
+def test_allowed_paths_are_a_list_in_files_and_colon_separated_elsewhere(work: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert load(flags={}, environ={}, cwd=work).allowed_paths == ()
+    write(user_file(), 'allowed_paths = ["/data", "~/sets", "near"]')
+    expected = (Path("/data"), Path("/home/ann/sets"), user_file().parent / "near")
+    found = load(flags={}, environ={}, cwd=work)
+    assert found.allowed_paths == expected
+    assert found.explain("allowed_paths").value == ":".join(map(str, expected))
+    environ = {"CLOUDGPU_ALLOWED_PATHS": "/a:near"}
+    assert load(flags={}, environ=environ, cwd=work).allowed_paths == (Path("/a"), work / "near")
+    assert load(flags={"allowed_paths": "/"}, environ=environ, cwd=work).allowed_paths == (Path("/"),)
+
+
+@pytest.mark.parametrize(
+    "listed", ['"~"', '["/"]', '["inside", "../.."]', '["link"]', "[1]", "true", '[""]', '"a:/etc"']
+)
+def test_project_file_cannot_allow_paths_outside_its_folder(work: Path, listed: str):
+    project = write(work / "cloudgpu.toml", 'allowed_paths = ["inside", "."]')
+    (work / "link").symlink_to("/etc")
+    assert load(flags={}, environ={}, cwd=work).allowed_paths == (work / "inside", work)
+    project.write_text(f"allowed_paths = {listed}")
+    with pytest.raises(UsageError, match=r"allowed_paths: (expected a list|.* is outside the folder)"):
+        load(flags={}, environ={}, cwd=work)
+
+
+def test_settings_file_may_begin_with_a_byte_order_mark(work: Path):
+    (work / "cloudgpu.toml").write_text('region = "eu-west-2"', encoding="utf-8-sig")
+    assert load(flags={}, environ={}, cwd=work).region == "eu-west-2"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_settings_file_in_utf_16_is_to_be_saved_as_utf_8(work: Path, encoding: str):
+    (work / "cloudgpu.toml").write_text('region = "eu-west-2"', encoding=encoding)
+    with pytest.raises(UsageError, match="UTF-16") as refused:
+        load(flags={}, environ={}, cwd=work)
+    assert refused.value.hint == "save the file as UTF-8"

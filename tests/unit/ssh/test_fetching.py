@@ -228,6 +228,49 @@ def test_absolute_symlink_in_the_workdir_is_sent_as_relative(work: Path, tmp_pat
     assert send_tree(node, work, listing.files, "~/copy") == 0
 
 
+def test_empty_directories_are_sent_and_removed_again(work: Path, tmp_path: Path) -> None:
+    node, copy = LocalNode(tmp_path / "node"), tmp_path / "node" / "copy"
+    (tmp_path / "node").mkdir()
+
+    def send() -> list[str]:
+        listing = files_to_send(work)
+        send_tree(node, work, (*listing.files, *listing.folders), "~/copy")
+        assert send_tree(node, work, (*listing.files, *listing.folders), "~/copy") == 0
+        return sorted(path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_dir())
+
+    (work / "runs" / "logs").mkdir(parents=True)
+    (work / "outputs" / "empty").mkdir()
+    assert {"runs", "runs/logs", "outputs/empty"} <= set(send())
+    (work / "outputs" / "empty").rmdir()
+    assert "outputs/empty" not in send()  # nothing else changed
+    (work / "runs" / "logs").rmdir()
+    (work / "runs" / "logs").write_text("a file now")
+    assert "runs/logs" not in send()
+    (work / "runs" / "logs").unlink()
+    (work / "runs" / "logs").mkdir()
+    assert "runs/logs" in send()
+    (copy / "runs" / "logs").rmdir()
+    (copy / "runs" / "logs").symlink_to("/etc")
+    assert "runs/logs" in send()
+    assert not (copy / "runs" / "logs").is_symlink()
+
+
+def test_empty_directories_are_fetched_but_are_no_files(work: Path, to: Path) -> None:
+    for name in ("outputs/empty/inner", "outputs/a.dir", "other"):
+        (work / name).mkdir(parents=True)
+    names, skipped = fetch(work, to, "outputs/", "*.dir")
+    assert (to / "outputs/empty/inner").is_dir()
+    assert (to / "outputs/a.dir").is_dir()
+    assert not (to / "other").exists()
+    assert not [name for name in names if name.endswith("/")]
+    assert not skipped
+    assert fetch(work, to, "outputs/")[0] == names  # also if nothing is missing
+    (to / "outputs/a.dir").rmdir()
+    (to / "outputs/a.dir").symlink_to("/etc")
+    with pytest.raises(StateError, match="is in the way"):
+        fetch(work, to, "outputs/")
+
+
 def test_node_program_is_a_standalone_python_3_8_file() -> None:
     tree = ast.parse(transfer._PROGRAM, feature_version=(3, 8))
     froms = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

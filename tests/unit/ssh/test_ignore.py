@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,19 @@ def git(root: Path, *arguments: str) -> bytes:
     return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, env=environment).stdout
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _no_settings_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        patch.delenv("XDG_CONFIG_HOME", raising=False)
+        yield
+
+
 def by_git(root: Path) -> list[str]:
-    listed = git(root, "ls-files", "-z", "--others", "--exclude-standard")
-    return sorted(os.fsdecode(name) for name in listed.split(b"\0") if name)
+    """The files that git tracks or would add, except those that were deleted."""
+    listed = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    names = {os.fsdecode(name) for name in listed.split(b"\0") if name}
+    return sorted(name for name in names if os.path.lexists(root / name))
 
 
 def by_check_ignore(root: Path, files: list[str]) -> list[str]:
@@ -192,3 +203,168 @@ def test_deeply_nested_file_is_listed(tmp_path: Path) -> None:
 def test_missing_work_directory_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a directory"):
         files_to_send(tmp_path / "missing")
+
+
+def add(root: Path, files: list[str], *options: str) -> None:
+    """Add files to the index although ignore files match them."""
+    present = [name for name in files if (root / name).is_file()]
+    if present:
+        git(root, *options, "add", "-f", "--", *present)
+
+
+@example(top="*\n", nested="", files=["a/b/foo", "a/x y"], tracked=[0], version="2")
+@example(top="a/\n", nested="!foo\n", files=["a/b/foo", "a/b/ab", "a/foo"], tracked=[0], version="4")
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    top=ignore_file,
+    nested=ignore_file,
+    files=st.lists(paths, min_size=1, max_size=12),
+    tracked=st.lists(st.integers(0, 11), max_size=6),
+    version=st.sampled_from(["2", "4"]),
+)
+def test_tracked_files_are_sent_as_git_lists_them(
+    tmp_path_factory: pytest.TempPathFactory, top: str, nested: str, files: list[str], tracked: list[int], version: str
+) -> None:
+    root = tmp_path_factory.mktemp("tree")
+    git(root, "init", "-q")
+    plant(root, ["a/.gitignore", ".gitignore", *files])
+    (root / ".gitignore").write_text(top, newline="")
+    (root / "a" / ".gitignore").write_text(nested, newline="")
+    add(root, [files[at] for at in tracked if at < len(files)], "-c", f"index.version={version}")
+    assert list(files_to_send(root).files) == by_git(root)
+
+
+def test_tracked_file_is_sent_although_an_ignore_file_matches_it(tmp_path: Path) -> None:
+    plant(tmp_path, ["model.bin", "other.bin", "build/keep/a", "build/keep/b", "build/c", "train.py"])
+    (tmp_path / ".gitignore").write_text("*.bin\nbuild/\n")
+    git(tmp_path, "init", "-q")
+    add(tmp_path, ["model.bin", "build/keep/a"])
+    listing = files_to_send(tmp_path)
+    assert listing.files == (".gitignore", "build/keep/a", "model.bin", "train.py")
+    assert [(one.path, one.rule) for one in listing.ignored] == [
+        ("other.bin", ".gitignore:1: *.bin"),
+        ("build/c", ".gitignore:2: build/"),
+        ("build/keep/b", ".gitignore:2: build/"),
+    ]
+    (tmp_path / ".cloudgpuignore").write_text("model.bin\n/build\n")
+    listing = files_to_send(tmp_path)
+    assert listing.files == (".cloudgpuignore", ".gitignore", "train.py")
+    assert {(one.path, one.rule) for one in listing.ignored} == {
+        ("build/", ".cloudgpuignore:2: /build"),
+        ("model.bin", ".cloudgpuignore:1: model.bin"),
+        ("other.bin", ".gitignore:1: *.bin"),
+    }
+
+
+def test_tracked_files_of_subdirectories_submodules_and_worktrees_are_sent(tmp_path: Path) -> None:
+    home, library = tmp_path / "main", tmp_path / "library"
+    for root in (home, library):
+        plant(root, ["sub/a.log", "sub/b.log", "c.log"])
+        git(root, "init", "-q")
+        (root / ".gitignore").write_text("*.log\n")
+        add(root, ["sub/a.log", ".gitignore"])
+        git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one")
+    git(home, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
+    plant(home, ["lib/sub/b.log"])
+    assert files_to_send(home / "sub").files == ("a.log",)
+    assert files_to_send(home / "lib").files == (".gitignore", "sub/a.log")
+    assert "lib/sub/a.log" in files_to_send(home).files
+    assert "lib/sub/b.log" not in files_to_send(home).files
+    git(home, "worktree", "add", "-q", str(tmp_path / "tree"))
+    plant(tmp_path / "tree", ["sub/b.log"])
+    assert files_to_send(tmp_path / "tree").files == (".gitignore", "sub/a.log")
+
+
+def test_intent_to_add_conflicts_and_deleted_files_are_read(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    plant(tmp_path, ["a.log", "b.log", "gone.log", "long/" + "n" * 200 + ".log"])
+    (tmp_path / ".gitignore").write_text("*.log\n")
+    git(tmp_path, "add", "-f", "--intent-to-add", "a.log")
+    add(tmp_path, ["gone.log", "long/" + "n" * 200 + ".log"])
+    (tmp_path / "gone.log").unlink()
+    assert list(files_to_send(tmp_path).files) == by_git(tmp_path)
+    assert "a.log" in files_to_send(tmp_path).files
+
+
+def test_unreadable_index_is_reported_for_the_paths_that_it_decides_about(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    plant(tmp_path, ["a.log", "b.py"])
+    (tmp_path / ".gitignore").write_text("*.log\n")
+    add(tmp_path, ["a.log", "b.py"])
+    index = (tmp_path / ".git" / "index").read_bytes()
+    git(tmp_path, "update-index", "--split-index")
+    for content in (None, b"", b"DIRC", b"NOPE" + index[4:], index[:40], index[:11] + b"\xff" + index[12:]):
+        if content is not None:
+            (tmp_path / ".git" / "index").write_bytes(content)
+        listing = files_to_send(tmp_path)
+        assert listing.files == (".gitignore", "b.py")
+        (skipped,) = listing.skipped
+        assert skipped.path == "a.log"
+        assert "matched by .gitignore:1: *.log; whether git tracks it is unknown" in skipped.reason
+
+
+@pytest.mark.parametrize("setting", ["info", "user", "xdg", "configured", "repository"])
+def test_ignore_files_outside_the_working_tree_are_obeyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    home, root = tmp_path / "home", tmp_path / "root"
+    monkeypatch.setenv("HOME", str(home))
+    plant(root, ["a.log", "b.py", "sub/a.log", "sub/keep.log"])
+    git(root, "init", "-q")
+    place = {
+        "info": root / ".git/info/exclude",
+        "xdg": tmp_path / "xdg/git/ignore",
+        "user": home / ".config/git/ignore",
+    }.get(setting, home / "mine")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("*.log\n")
+    (root / "sub" / ".gitignore").write_text("!keep.log\n")
+    if setting == "xdg":
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    elif setting == "configured":
+        (home / ".gitconfig").write_text("# mine\n[user]\n\tname = a\n[Core]\n\texcludesFile = ~/mine ; yes\n")
+    elif setting == "repository":
+        git(root, "config", "core.excludesFile", str(place))
+    listing = files_to_send(root)
+    assert listing.files == ("b.py", "sub/.gitignore", "sub/keep.log")
+    assert {one.rule for one in listing.ignored} == {f"{place}:1: *.log"}
+    expected = subprocess.run(
+        ["git", "ls-files", "--others", "--exclude-standard"], cwd=root, check=True, capture_output=True, text=True
+    )
+    assert sorted(expected.stdout.split()) == list(listing.files)
+
+
+def test_patterns_match_in_any_case_where_git_ignores_case(tmp_path: Path) -> None:
+    plant(tmp_path, ["A.LOG", "Build/x", "b.py"])
+    (tmp_path / ".gitignore").write_text("*.log\nbuild/\n")
+    git(tmp_path, "init", "-q")
+    for ignores_case in ("false", "true"):
+        git(tmp_path, "config", "core.ignorecase", ignores_case)
+        assert list(files_to_send(tmp_path).files) == by_git(tmp_path)
+
+
+@pytest.mark.parametrize("name", [".gitignore", ".cloudgpuignore"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+def test_ignore_file_in_utf_16_is_to_be_saved_as_utf_8(tmp_path: Path, name: str, encoding: str) -> None:
+    plant(tmp_path, ["secret"])
+    (tmp_path / name).write_text("secret\n", encoding=encoding)
+    with pytest.raises(UsageError, match="UTF-16") as refused:
+        files_to_send(tmp_path)
+    assert refused.value.hint == "save the file as UTF-8"
+
+
+def test_byte_order_mark_of_an_ignore_file_is_not_part_of_its_first_line(tmp_path: Path) -> None:
+    plant(tmp_path, ["secret"])
+    (tmp_path / ".gitignore").write_text("secret\n", encoding="utf-8-sig")
+    assert files_to_send(tmp_path).files == (".gitignore",)
+
+
+def test_directories_without_files_to_send_are_listed(tmp_path: Path) -> None:
+    plant(tmp_path, ["a/x", "only/ignored.log", "out/x.log"])
+    for name in ("empty", "deep/er/empty", "a/empty", ".git/refs", "out/inner"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / ".gitignore").write_text("*.log\n/out\n")
+    (tmp_path / "link").symlink_to("empty")
+    listing = files_to_send(tmp_path)
+    assert listing.files == (".gitignore", "a/x", "link")
+    assert listing.folders == ("a/empty/", "deep/er/empty/", "empty/", "only/")

@@ -179,3 +179,20 @@ def test_recipe_check_accepts_a_recipe_with_warnings(base: Path, capsys: pytest.
 def test_bundled_recipes_have_all_their_files() -> None:
     for path in sorted((Path(__file__).parents[4] / "recipes").glob("*/recipe.yaml")):
         assert file_problems(loader.load(path), {})[0] == [], path
+
+
+def test_parameters_that_yaml_changes_are_named_unless_they_are_replaced(
+    base: Path, capsys: pytest.CaptureFixture
+) -> None:
+    params = "params: {version: 3.10, steps: 1e3, rate: 0.1}\n"
+    (base / "recipe.yaml").write_text(RECIPE[: RECIPE.index("data:")] + params + RECIPE[RECIPE.index("launch:") :])
+    for name in ("hollow/a", "small.py"):
+        (base / name).parent.mkdir(exist_ok=True)
+        (base / name).write_text("x")
+    assert main(["recipe", "check", "recipe.yaml"]) == 0
+    said = capsys.readouterr().out
+    assert 'params.version: YAML reads 3.10 as 3.1; to pass it as it is written, write "3.10" in quotes' in said
+    assert "note: params.steps: YAML reads 1e3 as 1000.0" in said
+    assert "params.rate" not in said
+    assert main(["recipe", "check", "recipe.yaml", "--set", "version=3.11", "--set", "steps=9"]) == 0
+    assert "YAML reads" not in capsys.readouterr().out

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cloudgpu.plan.named_resources import DatasetSeen, FileIssue, NamedResources, NamedThing
+from cloudgpu.plan.named_resources import ChangedParam, DatasetSeen, FileIssue, NamedResources, NamedThing
 from cloudgpu.plan.plan import Quotes
 from tests.unit.plan.checks.worlds import (
     CATALOG,
@@ -280,6 +280,19 @@ DATA = (
             ),
             ("error", "launch.command: a.py does not exist", "add it"),
             ("warning", "setup: b.sh does not exist", "add it"),
+        ),
+    ),
+    row(
+        "params-changed",
+        (PlanInputs(), surveyed(NamedResources())),
+        fails(
+            surveyed(
+                NamedResources(
+                    changed_params=(ChangedParam("version", "3.10", "3.1"), ChangedParam("steps", "1e3", "1000.0"))
+                )
+            ),
+            ("warning", "params.version: YAML reads 3.10 as 3.1", 'write "3.10" in quotes to pass it as it is written'),
+            ("note", "params.steps: YAML reads 1e3 as 1000.0", 'write "1e3" in quotes to pass it as it is written'),
         ),
     ),
     row(

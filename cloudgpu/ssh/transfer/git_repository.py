@@ -1,0 +1,166 @@
+"""Read a git repository's tracked files, ignore files and settings without running git.
+
+git runs programs that a repository's settings name, and a repository may come from somebody whom the user does not
+trust. It may also not be installed.
+"""
+
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from cloudgpu.files import MANIFEST_BYTES, SETTINGS_BYTES, read_bytes
+
+_POINTER: Final = b"gitdir: "
+_SIGNATURE: Final = b"DIRC"
+_VERSIONS: Final = (2, 3, 4)
+_COMPRESSED: Final = 4
+"""Index version in which a name continues the previous name."""
+_STAT_BYTES: Final = 40
+_MODE: Final = struct.Struct(">24xL")
+"""The mode of an index entry, after two times, a device and an inode."""
+_EXTENDED: Final = 0x4000
+_GITLINK, _TREE, _TYPE = 0o160000, 0o040000, 0o170000
+_HASH_BYTES: Final = {"sha256": 32}
+_SPLIT: Final = b"link"
+_SECTION: Final = re.compile(r"\s*\[\s*(?P<section>[A-Za-z0-9.-]+)\s*\]")
+_VARIABLE: Final = re.compile(r"\s*(?P<name>[A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(?P<value>.*?))?\s*(?:[#;].*)?")
+_TRUE: Final = frozenset({"", "true", "yes", "on", "1"})
+
+
+class UnreadableIndexError(Exception):
+    """The list of tracked files cannot be read. The message is the reason."""
+
+
+@dataclass(frozen=True)
+class GitRepository:
+    """A repository whose working tree is at `top`."""
+
+    top: Path
+
+    @cached_property
+    def directory(self) -> Path:
+        """The repository's directory: `.git`, or the directory that a `.git` file names in a worktree or submodule."""
+        pointer = self.top / ".git"
+        content = b"" if pointer.is_dir() else _content(pointer)
+        if not content.startswith(_POINTER):
+            return pointer
+        return self.top / os.fsdecode(content.removeprefix(_POINTER).rstrip(b"\r\n"))
+
+    @cached_property
+    def common_directory(self) -> Path:
+        """The directory that the repository shares with its other worktrees."""
+        named = os.fsdecode(_content(self.directory / "commondir").rstrip(b"\r\n"))
+        return self.directory / named if named else self.directory
+
+    @cached_property
+    def settings(self) -> Mapping[str, str]:
+        """The settings of the user and the repository, such as `core.ignorecase`. Included files are not read."""
+        xdg = Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"))  # noqa: PTH111 - never raises
+        users = [xdg / "git" / "config", Path(os.path.expanduser("~/.gitconfig"))]  # noqa: PTH111
+        files = [Path("/etc/gitconfig"), *users, self.common_directory / "config"]
+        return {name: value for file in files for name, value in _variables(_content(file).decode(errors="replace"))}
+
+    @property
+    def ignores_case(self) -> bool:
+        """True if ignore patterns match names in any case, as on macOS."""
+        return self.settings.get("core.ignorecase", "false").lower() in _TRUE
+
+    @property
+    def exclude_files(self) -> tuple[Path, ...]:
+        """The ignore files outside the working tree, from the lowest precedence to the highest."""
+        xdg = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+        users = os.path.expanduser(self.settings.get("core.excludesfile") or f"{xdg}/git/ignore")  # noqa: PTH111
+        return (self.top / users, self.common_directory / "info" / "exclude")
+
+    @cached_property
+    def tracked(self) -> frozenset[bytes]:
+        """The tracked files and the directories that contain them, relative to `top`. Directories end with a slash.
+
+        Raises:
+            UnreadableIndexError: The index has a format that this version does not read.
+        """
+        try:
+            content = read_bytes(self.directory / "index", MANIFEST_BYTES)
+        except FileNotFoundError:
+            return frozenset()  # nothing has been added yet
+        except OSError as err:
+            raise UnreadableIndexError(str(err.strerror)) from err
+        hash_bytes = _HASH_BYTES.get(self.settings.get("extensions.objectformat", ""), 20)
+        try:
+            return frozenset(_with_folders(_entries(content, hash_bytes)))
+        except (struct.error, IndexError, ValueError) as err:
+            raise UnreadableIndexError("its index is damaged") from err
+
+
+def _entries(content: bytes, hash_bytes: int) -> Iterator[bytes]:
+    """Yield the names in an index. The name of a submodule ends with a slash.
+
+    Raises:
+        UnreadableIndexError: The index is in an unknown or split format.
+        ValueError: The index is damaged. This can also raise `struct.error` or `IndexError`.
+    """
+    signature, version, count = struct.unpack_from(">4sLL", content)
+    if signature != _SIGNATURE or version not in _VERSIONS:
+        raise UnreadableIndexError("its index has an unknown format")
+    at, name = 12, b""
+    for _ in range(count):
+        (mode,) = _MODE.unpack_from(content, at)
+        (flags,) = struct.unpack_from(">H", content, at + _STAT_BYTES + hash_bytes)
+        start = at + _STAT_BYTES + hash_bytes + (4 if flags & _EXTENDED else 2)
+        kept = 0
+        if version == _COMPRESSED:
+            removed, start = _varint(content, start)
+            kept = len(name) - removed
+        end = content.index(b"\0", start)
+        name = name[:kept] + content[start:end]
+        at = end + 1 if version == _COMPRESSED else at + ((end - at) // 8 + 1) * 8
+        if mode & _TYPE != _TREE:  # a directory that a sparse index does not expand is not in the working tree
+            yield name + b"/" if mode & _TYPE == _GITLINK else name
+    if content[at : at + 4] == _SPLIT:
+        raise UnreadableIndexError("its index is split; `git update-index --no-split-index` joins it")
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
+    value = content[at] & 0x7F
+    while content[at] & 0x80:
+        at += 1
+        value = ((value + 1) << 7) + (content[at] & 0x7F)
+    return value, at + 1
+
+
+def _with_folders(names: Iterator[bytes]) -> Iterator[bytes]:
+    known: set[bytes] = set()
+    for name in names:
+        yield name
+        folder = name.rstrip(b"/").rpartition(b"/")[0]
+        while folder and folder not in known:
+            known.add(folder)
+            yield folder + b"/"
+            folder = folder.rpartition(b"/")[0]
+
+
+def _variables(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the variables in a git configuration file, with names in lower case."""
+    section = ""
+    for line in text.splitlines():
+        rest = line
+        if line.lstrip().startswith("["):
+            heading = _SECTION.match(line)
+            section = heading["section"].lower() if heading else ""
+            rest = line[heading.end() :] if heading else ""
+        variable = _VARIABLE.fullmatch(rest)
+        if section and variable:
+            yield f"{section}.{variable['name'].lower()}", (variable["value"] or "").strip('"')
+
+
+def _content(path: Path) -> bytes:
+    """Return the content of a small file, or nothing if it cannot be read."""
+    try:
+        return read_bytes(path, SETTINGS_BYTES)
+    except OSError:
+        return b""
