@@ -104,7 +104,7 @@ def test_fake_host_records_commands_and_rejects_unscripted_commands(tmp_path: Pa
         host.run(RemoteCommand("agent", "status"), stdin=b"{}")
     assert caught.value.tail == ("broken",)
     assert [sent.shown for sent in fake.sent] == ["agent follow ***", "agent status"]
-    assert fake.sent[0].wire == "agent follow token"
+    assert fake.sent[0].text == "agent follow token"
     assert fake.sent[1].stdin == b"{}"
     with pytest.raises(UnscriptedCommandError, match="nothing is scripted for `rm -rf x`"):
         host.try_run(RemoteCommand("rm", "-rf", "x"))

@@ -126,6 +126,6 @@ def test_unreachable_host_is_not_prepared(lab):
 def test_install_commands_run_on_their_host_in_order(lab):
     step = InstallStep(lab.hosts[0], "docker", ("first", "second"))
     run_install_steps(lab.backend, [step], lab.events.append)
-    assert [sent.wire for sent in lab.machines["red"].connections[0].sent] == ["first", "second"]
+    assert [sent.text for sent in lab.machines["red"].connections[0].sent] == ["first", "second"]
     assert lab.machines["blue"].connections == []
     assert lab.notes == ["red: first", "red: second"]
