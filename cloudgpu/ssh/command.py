@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,10 +47,7 @@ class RemoteCommand:
         text = self.text()
         if not any(isinstance(part, Raw) for part in self.parts):
             text = f"exec {text}"  # `sh` need not wait for the program
-        if _SAFE.fullmatch(text) and len(text) <= _LONGEST_PLAIN:
-            return f"sh -c '{text}'"
-        words = " ".join(f"'{word}'" for word in _encoded_words(text))
-        return f"""sh -c 'eval "$(printf %b "$@")"' sh {words}"""
+        return _portable(text)
 
     def shown(self) -> str:
         """Return the command with secrets masked, for logs."""
@@ -65,6 +63,20 @@ def _quoted(part: str | Raw | Secret) -> str:
     if isinstance(part, Raw):
         return part.text
     return shlex.quote(part.value if isinstance(part, Secret) else part)
+
+
+def portable_line(argv: Sequence[str]) -> str:
+    """Return a command line that every login shell of this machine or of a node reads unchanged."""
+    line = shlex.join(argv)
+    return _portable(f"exec {line}") if set(line) & set("!\\\n") else line
+
+
+def _portable(text: str) -> str:
+    """Return a command line that runs a text with `sh` and that every login shell reads unchanged."""
+    if _SAFE.fullmatch(text) and len(text) <= _LONGEST_PLAIN:
+        return f"sh -c '{text}'"
+    words = " ".join(f"'{word}'" for word in _encoded_words(text))
+    return f"""sh -c 'eval "$(printf %b "$@")"' sh {words}"""
 
 
 def _encoded_words(text: str) -> list[str]:
