@@ -1,15 +1,24 @@
-"""Make untrusted text safe to print on a terminal and to paste into a shell, and format sizes and counts.
+"""Make untrusted text safe to print, to paste into a shell and to pass to OpenSSH, and format sizes and counts.
 
 Untrusted text is all text that cloudgpu did not write: tags, files, log lines, names, and messages from AWS, nodes and
 registries.
 """
 
+import re
 import shlex
+from typing import Final
+
+from cloudgpu.errors import StateError
 
 _REPLACEMENT = "\ufffd"
 _STEP_BYTES = 1024
 SHELL_WORD = r"(?:'[^']*(?:'\"'\"'[^']*)*'|[^\s']\S*)"
 """Pattern of one word as quoted by `command`. An unquoted word extends to the next whitespace."""
+
+_BACKSLASH: Final = re.compile(r"""\\(?=[\\"']|$)""")
+"""A backslash that OpenSSH would drop between double quotes."""
+_NEVER_IN_OPENSSH: Final = ("\n", "\r", "\0", "${")
+"""What no option of OpenSSH can contain: it ends the line, or names an environment variable and cannot be escaped."""
 
 
 def printable(text: str) -> str:
@@ -31,6 +40,25 @@ def command(*words: str, **environment: str) -> str:
     """
     assignments = (f"{name}={shlex.quote(printable(value))}" for name, value in environment.items())
     return " ".join([*assignments, *(shlex.quote(printable(word)) for word in words)])
+
+
+def openssh_path(path: str) -> str:
+    """Return a path as the value of an OpenSSH option, in a file or after `-o`.
+
+    OpenSSH splits such a value at spaces, reads quotes, backslashes and comments, and expands `%`.
+
+    Raises:
+        StateError: No value of an OpenSSH option can stand for this path.
+    """
+    found = [text for text in _NEVER_IN_OPENSSH if text in path]
+    if found:
+        raise StateError(
+            f"OpenSSH cannot use the path {path!r}, because it contains {found[0]!r}",
+            hint="move the file, or set CLOUDGPU_HOME to a directory whose path does not contain this text",
+        )
+    escaped = _BACKSLASH.sub(r"\\\\", path).replace('"', '\\"').replace("%", "%%")
+    plain = re.fullmatch(r"[A-Za-z0-9/._@%+=:,-]+", escaped)
+    return escaped if plain else f'"{escaped}"'
 
 
 def plural(count: int, noun: str) -> str:

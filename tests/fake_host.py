@@ -29,9 +29,9 @@ class ScriptedResult:
 
 @dataclass(frozen=True)
 class Sent:
-    """A command as it was sent."""
+    """A command, in the syntax of a POSIX shell, and its input."""
 
-    wire: str
+    text: str
     shown: str
     stdin: bytes
 
@@ -66,7 +66,7 @@ class FakeHost:
     _script: list[tuple[re.Pattern[str], list[ScriptedResult]]] = field(default_factory=list)
 
     def on(self, pattern: str, *results: ScriptedResult) -> "FakeHost":
-        """Script the results of commands whose wire form contains a match of this regular expression.
+        """Script the results of commands whose text contains a match of this regular expression.
 
         The results are returned in order, and the last result is repeated. Later calls take precedence over earlier
         calls.
@@ -181,9 +181,9 @@ class FakeHost:
         self.closed = True
 
     def _scripted(self, command: RemoteCommand, stdin: bytes) -> ScriptedResult:
-        self.sent.append(Sent(command.wire(), command.shown(), stdin))
+        self.sent.append(Sent(command.text(), command.shown(), stdin))
         for pattern, results in self._script:
-            if pattern.search(command.wire()):
+            if pattern.search(command.text()):
                 return results.pop(0) if len(results) > 1 else results[0]
         raise UnscriptedCommandError(
             f"{node_label(self.node)}: nothing is scripted for `{command.shown()}`", hint="script it with `on(...)`"

@@ -10,6 +10,7 @@ from ipaddress import IPv4Address, IPv4Network, ip_address
 from cloudgpu.launch.command import HOSTFILE
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.ranks import NodeFile
+from cloudgpu.text import openssh_path
 
 PRIVATE_KEY = "ssh/id_ed25519"
 """Path of the run's private key below the run's directory on the head node."""
@@ -40,8 +41,8 @@ def _host(node: Node) -> str:
 
 def _every(directory: str) -> str:
     lines = (
-        f"IdentityFile {_quoted(directory, PRIVATE_KEY)}",
-        f"UserKnownHostsFile {_quoted(directory, KNOWN_HOSTS)}",
+        f"IdentityFile {openssh_path(f'{directory}/{PRIVATE_KEY}')}",
+        f"UserKnownHostsFile {openssh_path(f'{directory}/{KNOWN_HOSTS}')}",
         "GlobalKnownHostsFile /dev/null",
         "StrictHostKeyChecking yes",
         "IdentitiesOnly yes",
@@ -87,8 +88,3 @@ def subnet(inventory: Inventory) -> str:
     while not all(address in network for address in addresses):
         network = network.supernet()
     return str(network)
-
-
-def _quoted(directory: str, path: str) -> str:
-    # OpenSSH expands % in these values and splits them at spaces.
-    return '"' + f"{directory}/{path}".replace("%", "%%") + '"'

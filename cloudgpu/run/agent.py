@@ -1,7 +1,8 @@
 """Client of the agent on one node: install it, run its verbs, and turn its error lines into typed errors."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -24,12 +25,13 @@ _PATHS_SCRIPT = (
     r"""printf '\036cloudgpu\036%s' "$HOME" "${CLOUDGPU_NODE_ROOT:-}" "$(ls -1 "$HOME/.cloudgpu" 2>/dev/null)" """
 )
 _PATHS_COMMAND = RemoteCommand("sh", "-c", _PATHS_SCRIPT)
-"""Command that prints a node's paths and installed agents. Uses `sh`, because the login shell may be fish or tcsh."""
+"""Command that prints a node's paths and installed agents."""
 _MAKE: Final = 'umask 077 && mkdir -p -- "$1"'
 _PARTS = 4
 _LOOK_AT_SHELL: Final = "check what the node's login shell runs and prints: ~/.bashrc, /etc/profile.d"
 _MAX_TEXT: Final = 4000
 _LONGEST_LINE: Final = 300
+_TAIL_LINES: Final = 10
 _MOST_NOISE: Final = 16 << 20
 _ANSWER_S: Final = 120.0
 """Time limit in seconds for a short verb, and for the wait between two output lines of a long verb."""
@@ -82,14 +84,15 @@ class Agent:
         """
         stream = self.stream(verb, request)
         last: dict[str, Any] = {}
+        printed: deque[str] = deque(maxlen=_TAIL_LINES)
         try:
-            for answer in _lines(stream, verb, self.host.node):
+            for answer in _lines(stream, verb, self.host.node, printed=printed):
                 if last and on_line is not None:
                     on_line(last)
                 last = answer
         finally:
             stream.close()
-        return self.answered(verb, last, stream)
+        return self.answered(verb, last, stream, printed)
 
     def stream(self, verb: str, request: Mapping[str, Any]) -> Stream:
         """Start a verb and return its output stream."""
@@ -108,20 +111,22 @@ class Agent:
         for answer in _lines(stream, verb, self.host.node, on_alive):
             yield self._checked(verb, answer)
 
-    def answered(self, verb: str, last: dict[str, Any], stream: Stream) -> dict[str, Any]:
-        """Return the last output line of a finished verb.
+    def answered(self, verb: str, last: dict[str, Any], stream: Stream, printed: Iterable[str] = ()) -> dict[str, Any]:
+        """Return the last output line of a finished verb. `printed` is what the login shell printed besides.
 
         Raises:
             RemoteCommandError: The line is an error, or the agent exited without a response or was killed.
         """
         if stream.exit_code and "error" not in last:
             # The agent was killed, for example by the OOM killer, so its last line is not the response.
-            raise self._exit_error(verb, stream)
+            raise self._exit_error(verb, stream, printed)
         return self._checked(verb, last)
 
-    def _exit_error(self, verb: str, stream: Stream) -> RemoteCommandError:
+    def _exit_error(self, verb: str, stream: Stream, printed: Iterable[str]) -> RemoteCommandError:
         node = self.host.node
-        tail = [printable(line)[:_LONGEST_LINE] for line in stream.stderr.strip().splitlines()[-10:]]
+        # `nologin` explains itself on standard output.
+        lines = stream.stderr.strip().splitlines() or [line for line in printed if line.strip()]
+        tail = [printable(line)[:_LONGEST_LINE] for line in lines[-_TAIL_LINES:]]
         because = f": {tail[-1]}" if tail else ""
         message = f"node {node.index} ({node.instance_id}): the agent's `{verb}` exited with code"
         return RemoteCommandError(
@@ -227,11 +232,13 @@ def ask_once(host: Host, verb: str, request: Mapping[str, Any], shape: type[Any]
     stdin = b"%d\n" % len(source) + source + json.dumps(request).encode()
     stream = host.stream(RemoteCommand("python3", "-c", _ONCE, verb), stdin=stdin)
     agent = Agent(host, "", "")
+    printed: deque[str] = deque(maxlen=_TAIL_LINES)
     try:
-        answers = list(_lines(stream, verb, host.node))
+        answers = list(_lines(stream, verb, host.node, printed=printed))
     finally:
         stream.close()
-    return require_shape(host.node, verb, agent.answered(verb, answers[-1] if answers else {}, stream), shape)
+    answer = agent.answered(verb, answers[-1] if answers else {}, stream, printed)
+    return require_shape(host.node, verb, answer, shape)
 
 
 def require_shape(node: Node, verb: str, answer: dict[str, Any], shape: type[Any]) -> dict[str, Any]:
@@ -270,11 +277,16 @@ def count_field(answer: Mapping[str, Any], name: str, default: int | None = None
 
 
 def _lines(
-    stream: Stream, verb: str, node: Node, on_alive: Callable[[], None] = lambda: None
+    stream: Stream,
+    verb: str,
+    node: Node,
+    on_alive: Callable[[], None] = lambda: None,
+    printed: "deque[str] | None" = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the agent's response lines without heartbeats. Call `on_alive` for every line, including heartbeats.
 
-    For a long verb, the time limit applies to each line; for a short verb, it applies to the whole response.
+    Lines that are not responses are added to `printed`. For a long verb, the time limit applies to each line; for a
+    short verb, it applies to the whole response.
 
     Raises:
         RemoteCommandError: The login shell printed too much.
@@ -283,7 +295,7 @@ def _lines(
     """
     limit_s = _SLOW_S.get(verb, _ANSWER_S)
     try:
-        for answer in _answers(stream, limit_s, node):
+        for answer in _answers(stream, limit_s, node, printed):
             if verb in LONG_VERBS:
                 stream.renew()
             on_alive()
@@ -305,7 +317,7 @@ def _parsed(line: str) -> object:
     return None
 
 
-def _answers(stream: Stream, limit_s: float, node: Node) -> Iterator[dict[str, Any]]:
+def _answers(stream: Stream, limit_s: float, node: Node, printed: "deque[str] | None") -> Iterator[dict[str, Any]]:
     noise = 0
     for line in stream.lines(limit_s):
         answer = _parsed(line)
@@ -314,6 +326,8 @@ def _answers(stream: Stream, limit_s: float, node: Node) -> Iterator[dict[str, A
             continue
         # A login shell may print a banner before the agent's lines. Reject endless output.
         noise += len(line) + 1
+        if printed is not None:
+            printed.append(line[:_LONGEST_LINE])
         if noise > _MOST_NOISE:
             raise RemoteCommandError(
                 f"node {node.index} ({node.instance_id}) prints endless output instead of the agent's response",

@@ -14,6 +14,12 @@ from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.ssh.keys import generate_key_pair
 
+_POSIX_SHELL = 'command="sh -c \'eval \\"$SSH_ORIGINAL_COMMAND\\"\'"'
+"""Option that runs a login's command with `sh`, because mpirun and DeepSpeed use its syntax.
+
+The login shell may be csh or fish.
+"""
+
 
 def write_ssh_files(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Mapping[int, str]:
     """Write every node's launcher and SSH files. Return the authorized_keys line for the head node's key by node index.
@@ -44,14 +50,14 @@ def write_ssh_files(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch
 
 
 def _authorized_keys_line(job: Job, public: str) -> str:
-    """Return the authorized_keys line, which allows neither a terminal nor forwarding.
+    """Return the authorized_keys line, which allows neither a terminal nor forwarding, and runs commands with `sh`.
 
     Logins are accepted only from the cluster network, if it is known.
     The agent removes the line by its `cloudgpu-run:` comment.
     """
     network = subnet(job.inventory)
-    options = f'restrict,from="{network}"' if network else "restrict"
-    return f"{options} {public} cloudgpu-run:{job.run_id}"
+    options = ["restrict", *([f'from="{network}"'] if network else []), _POSIX_SHELL]
+    return f"{','.join(options)} {public} cloudgpu-run:{job.run_id}"
 
 
 def _known_hosts(agents: Sequence[Agent]) -> str:

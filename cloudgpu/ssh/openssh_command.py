@@ -1,7 +1,6 @@
 """Build OpenSSH command lines that trust only a node's verified host key."""
 
 import os
-import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +8,8 @@ from pathlib import Path
 
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import unwritable_error
+from cloudgpu.ssh.command import portable_line
+from cloudgpu.text import openssh_path
 
 
 @dataclass(frozen=True)
@@ -73,27 +74,44 @@ def ssh_argv(
         proxy: Proxy command for a node that is not reachable over TCP. Ignored if `gate` is set.
     """
     key = Path(node.key) if node.key else key
-    destination = f"{node.user}@{node.address}"
-    proxy_command = proxy_through(gate, key) if gate else shlex.join(proxy).replace("%", "%%")
+    proxy_command = proxy_through(gate, key, node) if gate else escaped_command(proxy)
     proxy_flags = ["-o", f"ProxyCommand={proxy_command}"] if proxy_command else []
-    flags = [*_flags(known_hosts), *proxy_flags, "-p", str(node.port)]
-    return ["ssh", "-i", str(key), *flags, destination, *(("--", *command) if command else ())]
+    return ["ssh", *_flags(key, known_hosts), *proxy_flags, *_destination(node), *(("--", *command) if command else ())]
 
 
-def proxy_through(gate: JumpNode, key: Path) -> str:
-    """Return the `ProxyCommand` that connects through a jump node.
+def proxy_through(gate: JumpNode, key: Path, to: Node) -> str:
+    """Return the `ProxyCommand` that connects to a node through a jump node.
 
     `ProxyJump` is not suitable, because it applies the key and the known hosts only to the last hop.
     """
-    node = gate.node
-    argv = ["ssh", "-i", str(key), *_flags(gate.known_hosts), "-p", str(node.port), f"{node.user}@{node.address}"]
-    # OpenSSH expands `%` in the command and passes the result to a shell.
-    return shlex.join(argv).replace("%", "%%") + " -W %h:%p"
+    flags = [*_flags(key, gate.known_hosts), *_destination(gate.node)]
+    address = f"[{to.address}]" if ":" in to.address else to.address
+    return escaped_command(["ssh", *flags, "-W", f"{address}:{to.port}"])
 
 
-def _flags(known_hosts: Path) -> list[str]:
+def escaped_command(argv: Sequence[str]) -> str:
+    """Return a command as the value of `ProxyCommand`, which expands `%` and passes the result to the login shell."""
+    return portable_line(argv).replace("%", "%%")
+
+
+def option_path(path: Path) -> str:
+    """Return the path of a file on this machine as the value of an OpenSSH option.
+
+    Raises:
+        StateError: No value of an OpenSSH option can stand for this path.
+    """
+    return openssh_path(str(path.absolute()))
+
+
+def _destination(node: Node) -> list[str]:
+    return ["-p", str(node.port), f"{node.user}@{node.address}"]
+
+
+def _flags(key: Path, known_hosts: Path) -> list[str]:
     options = (
-        f"UserKnownHostsFile={_quoted(known_hosts)}",
+        # Unlike `-i`, this option does not warn about a path in which `%` is escaped.
+        f"IdentityFile={option_path(key)}",
+        f"UserKnownHostsFile={option_path(known_hosts)}",
         "GlobalKnownHostsFile=/dev/null",
         "StrictHostKeyChecking=yes",
         "IdentitiesOnly=yes",
@@ -101,8 +119,3 @@ def _flags(known_hosts: Path) -> list[str]:
         "ServerAliveInterval=15",
     )
     return [part for option in options for part in ("-o", option)]
-
-
-def _quoted(path: Path) -> str:
-    """Quote a path for an option that takes a list of files and expands `%`."""
-    return '"' + str(path).replace("%", "%%") + '"'

@@ -1,13 +1,19 @@
 """Render OpenSSH configuration entries for nodes, with pinned host keys and jump hosts."""
 
-import shlex
+import os
+import pwd
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from cloudgpu.errors import StateError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.openssh_command import JumpNode, proxy_through
+from cloudgpu.ssh.openssh_command import JumpNode, escaped_command, option_path, proxy_through
+
+_PLAIN_INCLUDE: Final = re.compile(r"""[^%*?"'\[\]{}\\$\n\r\0]+""")
+"""Path that every version of OpenSSH reads unchanged in `Include`, which also matches file names with patterns."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,16 @@ def include_line(pattern: Path) -> str:
     Raises:
         StateError: The pattern contains characters that cannot be quoted.
     """
-    return f"Include {_quoted(str(pattern))}"
+    text = str(pattern.absolute())
+    if _PLAIN_INCLUDE.fullmatch(text.removesuffix("/*")):
+        return f"Include {_quoted(text)}"
+    # Relative patterns start at ~/.ssh. Newer versions expand `%` in absolute ones, and older versions do not.
+    if pattern.parent.parent != Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ssh":
+        message = f"an OpenSSH configuration cannot include {text}, because of the characters in this path"
+        raise StateError(
+            message, hint="print the entries with `cloudgpu ssh-config NAME --print` and add them yourself"
+        )
+    return f"Include {pattern.relative_to(pattern.parent.parent)}"
 
 
 def _block(entry: HostEntry, key: Path) -> list[str]:
@@ -54,10 +69,10 @@ def _block(entry: HostEntry, key: Path) -> list[str]:
         ("HostName", _word(entry.node.address)),
         ("Port", str(entry.node.port)),
         ("User", _word(entry.node.user)),
-        ("IdentityFile", _path(key)),
+        ("IdentityFile", option_path(key)),
         ("IdentitiesOnly", "yes"),
         ("IdentityAgent", "none"),
-        ("UserKnownHostsFile", _path(entry.known_hosts)),
+        ("UserKnownHostsFile", option_path(entry.known_hosts)),
         ("GlobalKnownHostsFile", "/dev/null"),
         ("StrictHostKeyChecking", "yes"),
         ("ServerAliveInterval", "15"),
@@ -70,12 +85,9 @@ def _block(entry: HostEntry, key: Path) -> list[str]:
 
 
 def _proxy_command(entry: HostEntry, key: Path) -> str:
-    return proxy_through(entry.gate, key) if entry.gate else shlex.join(entry.proxy).replace("%", "%%")
-
-
-def _path(path: Path) -> str:
-    """Escape a file name, because OpenSSH would otherwise expand `%` and split the name at spaces."""
-    return _quoted(str(path).replace("%", "%%"))
+    if entry.gate:
+        return proxy_through(entry.gate, key, entry.node)
+    return escaped_command([_line(word) for word in entry.proxy])
 
 
 def _line(text: str) -> str:
@@ -95,5 +107,4 @@ def _checked(text: str, forbidden: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    _checked(text, '\n\r\0"')
-    return f'"{text}"' if set(text) & set(' \t#"') else text
+    return f'"{text}"' if set(text) & set(" \t#") else text

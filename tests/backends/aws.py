@@ -60,7 +60,7 @@ class AwsHarness(EndpointHarness):
         host = FakeHost(node)
 
         def arm(_stdin):
-            self.armed[node.instance_id] = int(host.sent[-1].wire.split()[-1])
+            self.armed[node.instance_id] = int(host.sent[-1].text.split()[-1])
             return f"cloudgpu: this node ends itself at {self.armed[node.instance_id]}\n"
 
         host.on("^printf hello$", ScriptedResult(stdout="hello"))

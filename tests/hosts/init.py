@@ -37,8 +37,9 @@ def mount_private_directories(spec: dict[str, object]) -> None:
         bind(share, f"/run/shares/{number}")
     for name in ("passwd", "shadow", "group", "hosts", "hostname"):
         mount("--bind", f"/run/host/etc/{name}", f"/etc/{name}")
+    bind(str(spec["shared"]), "/run/shared")
     for inside, target in (("home", "/home"), ("vartmp", "/var/tmp"), ("tmp", "/tmp")):
-        mount("--bind", f"/run/host/{inside}", target)
+        mount("--bind", f"/run/{'host' if inside == 'tmp' else 'shared'}/{inside}", target)
     for number, share in enumerate(shares):
         bind(f"/run/shares/{number}", share)
 

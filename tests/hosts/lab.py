@@ -47,6 +47,7 @@ class Spec:
         port: Port of the SSH server.
         env: Environment variables of every login, for example CLOUDGPU_ENVS.
         users: Login users in addition to root. All accept the lab's key.
+        shares_with: Name of an earlier host whose /home and /var/tmp this host uses, as on NFS; empty for its own.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Spec:
     port: int = 22
     env: tuple[tuple[str, str], ...] = ()
     users: tuple[str, ...] = ("lab",)
+    shares_with: str = ""
 
 
 @dataclass(frozen=True)
@@ -238,6 +240,7 @@ def _boot(
     init_spec = {
         "name": spec.name,
         "folder": str(folder),
+        "shared": str(base / (spec.shares_with or spec.name)),
         "shares": [str(share) for share in shares],
         "sshd": _tool("sshd"),
     }

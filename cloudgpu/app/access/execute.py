@@ -110,7 +110,7 @@ def execute(
         on_line: Callback for each output line as it arrives. Calls from different threads are serialized.
     """
     source = Path(connected_command.__file__).read_text(encoding="utf-8")
-    command = RemoteCommand("exec", "python3", "-I", "-S", "-c", source, line, *(() if stdin is None else ("stdin",)))
+    command = RemoteCommand("python3", "-I", "-S", "-c", source, line, *(() if stdin is None else ("stdin",)))
     hosts = {index: host for index, host in reached.items() if isinstance(host, SshHost)}
     results: queue.SimpleQueue[NodeOutcome | BaseException] = queue.SimpleQueue()
     running = [_Running(index, host, clock, _serial(on_line)) for index, host in hosts.items()]

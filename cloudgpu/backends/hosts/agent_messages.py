@@ -34,6 +34,8 @@ class LeasesResponse:
     processes: tuple[ProcessRow, ...]
     epoch_s: int = 0
     """Time on the host's clock, in seconds since the epoch."""
+    system: str = ""
+    """ID of the running system, which is the same for two hosts only if they are the same machine. Empty: unknown."""
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,8 @@ class HostsBackend(Backend):
         """Return the GPU usage of each host, or the reason why it is unknown."""
         nodes = self.nodes(hosts)
         responses = self.query_nodes(nodes, lambda host: ask_once(host, "lease", {"action": "show"}, LeasesResponse))
-        return {node.zone: _seen(responses[node.index]) for node in nodes}
+        same = duplicate_machines({node.zone: responses[node.index] for node in nodes})
+        return {node.zone: _seen(responses[node.index], same.get(node.zone, "")) for node in nodes}
 
 
 def unconfirmed_key_error(node: Node) -> HostKeyError:
@@ -222,7 +223,21 @@ def unconfirmed_key_error(node: Node) -> HostKeyError:
     return HostKeyError(message, hint=f"run `{scan}` to check and confirm its fingerprint")
 
 
-def _seen(response: object) -> HostSeen:
+def duplicate_machines(responses: Mapping[str, object]) -> dict[str, str]:
+    """Return the hosts that are the same machine as an earlier host, with the earlier host's name.
+
+    `responses` contains each host's response to a `lease` request, or an error.
+    """
+    first: dict[str, str] = {}
+    duplicates = {}
+    for name, response in responses.items():
+        system = response.get("system") if isinstance(response, Mapping) else None
+        if system and first.setdefault(str(system), name) != name:
+            duplicates[name] = first[str(system)]
+    return duplicates
+
+
+def _seen(response: object, same_as: str) -> HostSeen:
     if isinstance(response, CloudGpuError):
         return HostSeen(problem=response.message)
     if not isinstance(response, dict):
@@ -234,7 +249,7 @@ def _seen(response: object) -> HostSeen:
     leased = {gpu for lease in state.leases for gpu in lease.gpus}
     foreign = [process for process in state.processes if process.gpu not in leased]
     return HostSeen(
-        problem=state.problem,
+        problem=state.problem or (f"it is the same machine as {same_as}" if same_as else ""),
         gpus=len(state.gpus),
         taken=(
             *(f"leased: {lease.told}" for lease in state.leases),

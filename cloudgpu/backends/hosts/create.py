@@ -7,6 +7,7 @@ from typing import Any
 from cloudgpu import bounds
 from cloudgpu.backends.hosts import billing
 from cloudgpu.backends.hosts.agent_messages import LeasesResponse, TakenResponse
+from cloudgpu.backends.hosts.backend import duplicate_machines
 from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.delete import HostTeardown
 from cloudgpu.backends.hosts.nodes import cluster_member
@@ -28,6 +29,7 @@ from cloudgpu.errors import (
     NoCapacityError,
     RemoteCommandError,
     TeardownError,
+    UsageError,
 )
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.plan.candidates.host_sets import HostSet
@@ -173,7 +175,7 @@ class HostProvisioning:
         with self._context.hosts.connected(nodes) as outcomes:
             try:
                 hosts = all_or_raise(outcomes).values()
-                all_or_raise(run_on_all(hosts, self._require_clock))
+                _require_separate_machines(all_or_raise(run_on_all(hosts, self._require_clock)), nodes)
             except CloudGpuError:
                 self._teardown.forget(record)  # nothing has been created on any host
                 raise
@@ -187,8 +189,8 @@ class HostProvisioning:
                 raise
         return [_with_devices(node, responses[node.index]) for node in nodes]
 
-    def _require_clock(self, host: Host) -> None:
-        """Reject a host whose clock is wrong, because its lease would expire at the wrong time.
+    def _require_clock(self, host: Host) -> dict[str, Any]:
+        """Return a host's leases. Reject a host whose clock is wrong: its lease would expire at the wrong time.
 
         Raises:
             RemoteCommandError: The clocks of the host and this machine differ by more than two minutes.
@@ -203,6 +205,7 @@ class HostProvisioning:
                 "so a lease on this host would expire at the wrong time",
                 hint="run `timedatectl` on both machines to see which clock is not synchronized, and set that clock",
             )
+        return leases
 
     def _take(self, record: ClusterRecord, agent: Agent) -> dict[str, Any]:
         request = {
@@ -218,6 +221,18 @@ class HostProvisioning:
 
     def _write(self, record: ClusterRecord, nodes: list[Node]) -> None:
         save_inventory(self._context.home, record.name, Inventory(record.name, tuple(nodes)))
+
+
+def _require_separate_machines(responses: Mapping[int, Mapping[str, Any]], nodes: list[Node]) -> None:
+    """Reject hosts that are the same machine, whose GPUs would be leased twice.
+
+    Raises:
+        UsageError: Two entries of the inventory are the same machine.
+    """
+    names = {node.index: node.zone for node in nodes}
+    for name, other in duplicate_machines({names[index]: response for index, response in responses.items()}).items():
+        hint = f"remove {name} or {other} from the inventory"
+        raise UsageError(f"{other} and {name} in the inventory are the same machine", hint=hint)
 
 
 def _with_devices(node: Node, response: Mapping[str, Any]) -> Node:

@@ -44,7 +44,7 @@ def node_of(host: OwnHost, known_hosts: Sequence[Path], *, index: int = 0) -> No
 
 def cluster_member(node: Node, cluster: str, token: str, instance_type: str, gpus: int) -> Node:
     """Return the node as a member of a cluster that leases `gpus` GPUs of the host."""
-    base = f"{HOSTS_DIRECTORY}/{cluster}-{token[:8]}"
+    base = f"{HOSTS_DIRECTORY}/{cluster}-{token[:8]}-{node.zone}"  # hosts may share a home directory
     return replace(node, instance_id=f"{node.zone}@{cluster}", instance_type=instance_type, gpus=gpus, base=base)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cloudgpu.backends.hosts.agent_messages import HostFacts, LeasesResponse
-from cloudgpu.backends.hosts.backend import HostsBackend
+from cloudgpu.backends.hosts.backend import HostsBackend, duplicate_machines
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.gpu_spec import spec_name
 from cloudgpu.decoding import MALFORMED, describe_error
@@ -50,7 +50,7 @@ class HostScan:
 
     def as_json(self) -> dict[str, Any]:
         """Return the documented JSON form."""
-        facts = {name: value for name, value in self.facts.items() if name != "fields"}
+        facts = {name: value for name, value in self.facts.items() if name not in ("fields", "system")}
         return {
             "name": self.host.name,
             "address": self.host.address,
@@ -91,7 +91,14 @@ def scan(backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog, trus
         else:
             failures[host.name] = HostScan(host, f"its host key {key.fingerprint} was not confirmed")
     responses = _described(backend, nodes)
-    return [failures.get(host.name) or _scanned(host, responses[host.name], pinned, catalog) for host in hosts]
+    scanned = [failures.get(host.name) or _scanned(host, responses[host.name], pinned, catalog) for host in hosts]
+    same = duplicate_machines(responses)
+    return [
+        replace(found, differs=(*found.differs, f"it is the same machine as {same[found.host.name]}"))
+        if found.host.name in same
+        else found
+        for found in scanned
+    ]
 
 
 def _described(backend: HostsBackend, nodes: Sequence[Node]) -> dict[str, Mapping[str, Any] | CloudGpuError]:
@@ -101,6 +108,7 @@ def _described(backend: HostsBackend, nodes: Sequence[Node]) -> dict[str, Mappin
             **ask_once(host, "describe", {}, HostFacts),
             "leases": leases["leases"],
             "processes": leases["processes"],
+            "system": leases.get("system", ""),
         }
 
     responses = backend.query_nodes(nodes, ask)

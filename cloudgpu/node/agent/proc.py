@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import resource
 import signal
@@ -26,6 +27,34 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return ""
+
+
+def machine_id() -> str:
+    """Return an ID of this machine that survives a reboot and differs between machines that share a file system.
+
+    The host name is part of it, because cloned machines and containers may have the same `/etc/machine-id`.
+    """
+    try:
+        system = Path("/etc/machine-id").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        system = ""
+    return _short_hash(system, os.uname().nodename)
+
+
+def running_system_id() -> str:
+    """Return an ID that is the same for two logins only if they see the same processes; empty if unknown.
+
+    Unlike `machine_id`, it distinguishes cloned machines with the same host name and containers of one machine.
+    """
+    boot = boot_id()
+    try:
+        return _short_hash(boot, os.readlink("/proc/self/ns/pid")) if boot else ""
+    except OSError:
+        return ""
+
+
+def _short_hash(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def start_mark(pid: int) -> str:

@@ -31,6 +31,11 @@ sys.exit(main(sys.argv[1:]))
 """
 HANGS = '#!/bin/sh\ncase "$*" in *{words}*) exec sleep 1000 ;; esac\nexec /usr/bin/python3 "$@"\n'
 FISH = '#!/bin/bash\ncase "$*" in *\'"${\'*) [[ $2 == sh\\ -c* ]] || exit 127 ;; esac\nexec /bin/bash "$@"\n'
+CSHRC = """
+echo 'Welcome to blue!'; echo '{"motd": 1}'
+set noclobber backslash_quote
+alias mkdir 'mkdir -i'; alias cp 'cp -i'; alias rm 'rm -i'; alias python3 python2; alias test false
+"""
 TWO_HOMES = """#!/bin/bash
 count=$(( $(cat /tmp/logins 2>/dev/null || echo 0) + 1 ))
 echo $count >/tmp/logins
@@ -75,7 +80,10 @@ REFUSED = [
     Misbehaviour("stderr-endless", "did not respond to `lease` within 3 s", CHECK, bashrc("yes >&2\n")),
     Misbehaviour("python-missing", "not found", CHECK, python("#!/bin/sh\nexec /nonexistent/python3\n")),
     Misbehaviour("python-3.6", "SyntaxError", CHECK, python("#!/bin/sh\necho SyntaxError >&2; exit 1\n")),
-    Misbehaviour("nologin", "`lease` exited with code 1", CHECK, shell="/usr/sbin/nologin"),
+    Misbehaviour(
+        "nologin", "`lease` exited with code 1: This account is currently not available.", CHECK,
+        shell="/usr/sbin/nologin",
+    ),
     Misbehaviour("json-only", "`lease` is malformed", CHECK, python("#!/bin/sh\necho '{\"motd\": 1}'\n")),
     Misbehaviour("take-hangs", "the agent did not respond to `lease`", UP, python(HANGS.format(words="agent-"))),
     Misbehaviour(
@@ -89,6 +97,9 @@ REFUSED = [
 HARMLESS = [
     Misbehaviour("banners", files=bashrc("echo Hi; echo '{\"motd\": 1}'; echo beware >&2; printf '\\033]0;x\\007'\n")),
     Misbehaviour("fish", files=(("bin/odd", FISH),), shell="/run/host/bin/odd"),
+    Misbehaviour(
+        "tcsh", files=(("home/lab/.cshrc", CSHRC), ("home/lab/.login", "echo login\n")), shell="/usr/bin/tcsh"
+    ),
     Misbehaviour("two-homes", files=(("bin/odd", TWO_HOMES),), shell="/run/host/bin/odd"),
 ]
 

@@ -1,6 +1,9 @@
 """Run the whole `train` command on self-managed hosts, with Open MPI and some of each host's GPUs."""
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.hosts.lab import Lab
 from tests.system.hosts.callers import Caller
@@ -17,6 +20,17 @@ budget: {expiry: 30m}
 """
 
 
+@pytest.fixture
+def tcsh_on_blue(lab_hosts: Lab) -> Iterator[None]:
+    """Make tcsh the login shell of one host."""
+    passwd = lab_hosts["blue"].folder / "etc/passwd"
+    usual = passwd.read_text()
+    passwd.write_text(usual.replace(":/home/lab:/bin/bash", ":/home/lab:/usr/bin/tcsh"))
+    yield
+    passwd.write_text(usual)
+
+
+@pytest.mark.usefixtures("tcsh_on_blue")
 def test_train_with_mpirun_reports_metric_and_removes_run_key(lea: Caller, lab_hosts: Lab, monkeypatch) -> None:
     folder = lea.folder / "recipes/mpi"
     folder.mkdir()

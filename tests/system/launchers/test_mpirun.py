@@ -59,7 +59,8 @@ def test_run_key_is_restricted_to_node_network_without_forwarding(launches) -> N
     recipe = RECIPE.replace("command: reduce.py", "command: look.py")
     result = launches.run(recipe, red, green, env={"TOKEN": "s3cret"}, look_py=script)
     assert result.verdict["state"] == "succeeded", (result.messages, result.stderr)
-    assert result.lines == [f'restrict,from="10.77.0.0/24" cloudgpu-run:{result.run_id}']
+    shell = "sh -c 'eval \\\"$SSH_ORIGINAL_COMMAND\\\"'"
+    assert result.lines == [f'restrict,from="10.77.0.0/24",command="{shell}" cloudgpu-run:{result.run_id}']
 
 
 def test_head_rejects_node_with_unverified_host_key(launches) -> None:

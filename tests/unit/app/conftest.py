@@ -352,7 +352,7 @@ class Gang:
 
     def _armed(self, host):
         """Confirm the expiry that was sent to the node."""
-        return f"cloudgpu: this node ends itself at {host.sent[-1].wire.split()[-1]}\n"
+        return f"cloudgpu: this node ends itself at {host.sent[-1].text.split()[-1]}\n"
 
     def _stopped(self, host):
         self._script(host, "cancelled", self.uncopied, {})

@@ -58,7 +58,7 @@ class Recorder:
 
     def try_run(self, command, **_limits):
         # The text inside the quotes is what a shell runs in the end.
-        self.lines.append(command.parts[2] if command.parts[:2] == ("sh", "-c") else command.wire())
+        self.lines.append(command.parts[2] if command.parts[:2] == ("sh", "-c") else command.text())
         return Result("node-0", command.shown(), 1, "", "", 0.0)
 
     run = try_run

@@ -45,17 +45,45 @@ def test_cleanup_finds_the_lease_directory_despite_changed_home(host, recorded):
     cleanup.verb(spec, said.append)
     assert said == [{"clusters": 1, "gpus": [0], "left": []}]
     assert not home.exists()
-    assert store.find_own_lease("0123abcd") is None
+    assert store.find_own_lease("0123abcd", "/x/pair-0123abcd") is None
 
 
 def test_extending_a_lease_keeps_its_directory(host):
     home = taken(host)
     later = int(time.time()) + 6000
     lease.verb({"action": "extend", "token": "0123abcd", "home": "/x", "expires_epoch_s": later}, lambda _: None)
-    assert (store.find_own_lease("0123abcd").home, store.find_own_lease("0123abcd").expires_epoch_s) == (
+    assert (
+        store.find_own_lease("0123abcd", "/x/pair-0123abcd").home,
+        store.find_own_lease("0123abcd", "/x/pair-0123abcd").expires_epoch_s,
+    ) == (
         str(home),
         later,
     )
+
+
+def test_cluster_of_another_machine_with_the_same_home_directory_is_left_alone(host, monkeypatch):
+    first = host / "later/.cloudgpu/hosts/pair-0123abcd-red"
+    second = host / "later/.cloudgpu/hosts/pair-0123abcd-blue"
+    for machine, home in (("red", first), ("blue", second)):
+        monkeypatch.setattr(cleanup.proc, "machine_id", lambda machine=machine: machine)
+        spec = {"action": "take", "token": "0123abcd", "cluster": "pair", "owner": "lea", "gpus": 1, "home": str(home)}
+        lease.verb({**spec, "expires_epoch_s": int(time.time()) + 600}, lambda _: None)
+    said = []
+    cleanup.verb({"cluster": "pair", "owner": "lea"}, said.append)
+    assert said == [{"clusters": 1, "gpus": [0], "left": []}]
+    assert (first.exists(), second.exists()) == (True, False)
+    assert store.find_own_lease("0123abcd", str(first)).machine == "red"
+    assert store.find_own_lease("0123abcd", str(second)) is None
+
+
+def test_directory_of_an_older_version_is_removed_too(host):
+    """Without its list of nodes, a cluster's directory is derived from the inventory, as the new version names it."""
+    home = taken(host)
+    said = []
+    cleanup.verb({"token": "0123abcd", "home": str(home.with_name("pair-0123abcd-red"))}, said.append)
+    assert said == [{"clusters": 2, "gpus": [0], "left": []}]
+    assert not home.exists()
+    assert store.find_own_lease("0123abcd", str(home)) is None
 
 
 def test_cleanup_without_lease_directory_removes_nothing(host):

@@ -11,9 +11,10 @@ from cloudgpu.cli.render.error import detail_lines
 from cloudgpu.errors import RemoteCommandError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.node.agent.gang.follow import _encoded
-from cloudgpu.run.agent import Agent, AgentReplyError, _lines, _split_output, count_field
+from cloudgpu.run.agent import Agent, AgentReplyError, _lines, _split_output, ask_once, count_field
 from cloudgpu.run.start import secret_values
 from cloudgpu.run.verdict import Chunk, Verdict
+from tests.fake_host import FakeHost, ScriptedResult
 
 NODE = Node(0, "i-0", "127.0.0.2", 22, "u", ("SHA256:x",), "127.0.0.2", "g5.xlarge", "z", "A10G", 1, True)
 ODD = [True, "5", 5.0, -1, 10**30, [5], float("inf")]
@@ -132,3 +133,15 @@ def test_short_log_chunk_is_restored_exactly():
 def test_malformed_compressed_chunk_is_refused_without_being_inflated(value):
     with pytest.raises(RemoteCommandError, match="log"):
         Chunk.of({"rank": 0, "offset": 0, "bytes": 2, "zlib": value})
+
+
+def test_text_that_a_login_shell_prints_instead_of_an_answer_is_shown():
+    refusal = "\nThis account is currently not available.\n"
+    host = FakeHost(NODE).on("lease", ScriptedResult(refusal, exit_code=1))
+    with pytest.raises(RemoteCommandError) as caught:
+        ask_once(host, "lease", {})
+    assert caught.value.message.endswith("`lease` exited with code 1: This account is currently not available.")
+    # Standard error takes precedence: a banner explains nothing.
+    host = FakeHost(NODE).on("lease", ScriptedResult("Welcome!\n", "python3: Command not found.\n", exit_code=1))
+    with pytest.raises(RemoteCommandError, match=r"exited with code 1: python3: Command not found\.$"):
+        ask_once(host, "lease", {})

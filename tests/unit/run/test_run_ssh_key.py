@@ -60,11 +60,11 @@ def test_head_node_holds_private_key_and_others_authorize_public_key() -> None:
     assert head.files[f"{RUN}/ssh/known_hosts"] == b"node-1 ssh-ed25519 AAAA1\nnode-2 ssh-ed25519 AAAA2\n"
     assert set(admits) == {1, 2}
     assert len(set(admits.values())) == 1
-    assert admits[1].startswith('restrict,from="10.0.0.0/24" ssh-ed25519 AAAA')
+    assert admits[1].startswith('restrict,from="10.0.0.0/24",command="sh -c ')
     assert admits[1].endswith(" cloudgpu-run:reduce-1")
     for host in others:
         assert set(host.files) == {f"{RUN}/mpi/rsh"}
-    assert not any("PRIVATE" in sent.wire for host in (head, *others) for sent in host.sent)
+    assert not any("PRIVATE" in sent.text for host in (head, *others) for sent in host.sent)
 
 
 def test_each_run_has_a_new_key() -> None:

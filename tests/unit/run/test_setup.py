@@ -66,7 +66,7 @@ def staged_requests(base: Path, ran: bool, **sections) -> tuple[list[dict], list
         agent.host.on(" setup$", ScriptedResult(reply=lambda _: lines + json.dumps({"ran": ran}) + "\n"))
     given = job(setup="make -C src", **sections)
     stage(given, both, lambda _: (), base, heard.append, secrets={"TOKEN": "s3cr3t"})
-    sent = [(command.wire.rpartition(" ")[2], command.stdin) for command in both[0].host.sent]
+    sent = [(command.text.rpartition(" ")[2], command.stdin) for command in both[0].host.sent]
     return [{"verb": verb, **json.loads(stdin)} for verb, stdin in sent if verb in ("env", "setup")], heard
 
 

@@ -60,7 +60,7 @@ def test_workdir_is_copied_into_the_run_directory(tmp_path):
     (one,) = agents(1)
     assert send_workdir(job(), [one], tmp_path, lambda _: None) == 1
     assert one.host.files == {"/home/ubuntu/.cloudgpu/work/plain/it's \n odd.py": b"x"}
-    cp = next(sent.wire for sent in one.host.sent if sent.wire.startswith("cp"))
+    cp = next(sent.text for sent in one.host.sent if sent.text.startswith("cp"))
     assert cp == ("cp -a --reflink=auto /home/ubuntu/.cloudgpu/work/plain/. /home/ubuntu/.cloudgpu/runs/plain-abc/work")
 
 
@@ -86,7 +86,7 @@ def test_large_dataset_is_fetched_in_batches():
     data = [{"name": "big", "from": "s3://bucket/k/", "to": "/data/big"}]
     heard = []
     done = stage(job(data=data), [one], lambda _: files, None, heard.append)
-    sizes = [len(json.loads(sent.stdin)["files"]) for sent in one.host.sent if "fetch" in sent.wire]
+    sizes = [len(json.loads(sent.stdin)["files"]) for sent in one.host.sent if "fetch" in sent.text]
     assert (sizes, done.data_bytes) == ([2000, 2000, 100], 4100)
     *moving, ended = [event for event in heard if isinstance(event, Activity) and event.name == "data big"]
     assert [event.done for event in moving] == [1000, 4100, 2000, 3000, 4100, 4000, 4050, 4100, 4100]
@@ -116,7 +116,7 @@ def test_creating_a_root_owned_directory_never_prompts_for_a_password(tmp_path):
     one.host.on("test -w", ScriptedResult(exit_code=1))
     data = [{"name": "digits", "from": ".", "to": "/data/digits"}]
     stage(job(data=data), [one], lambda _: [], tmp_path, lambda _: None)
-    made = [sent.wire for sent in one.host.sent if sent.wire.startswith("sudo")]
+    made = [sent.text for sent in one.host.sent if sent.text.startswith("sudo")]
     assert made == ['sudo -n mkdir -p /data/digits && sudo -n chown "$(id -u):$(id -g)" /data/digits']
 
 
@@ -140,7 +140,7 @@ def test_torch_backend_is_requested_only_for_nodes_with_gpus(simulated, wanted):
     work = job(environment={"python": {"requirements": ["torch"], "torch_backend": "cu126"}})
     there = replace(one.host.node, simulated=simulated)
     stage(replace(work, inventory=Inventory("demo", (there,))), [one], lambda _: [], None, lambda _: None)
-    (asked,) = [sent for sent in one.host.sent if sent.wire.endswith(" env")]
+    (asked,) = [sent for sent in one.host.sent if sent.text.endswith(" env")]
     assert json.loads(asked.stdin)["torch_backend"] == wanted
 
 
@@ -172,7 +172,7 @@ def test_failed_start_on_any_node_stops_the_gang():
     two.host.on(" start$", ScriptedResult(stdout='{"error": "no", "code": "tool"}\n', exit_code=1)).on(" stop$")
     with pytest.raises(RemoteCommandError, match=r"node 1 \(i-1\): no"):
         start(job(), [one, two], staged(), {})
-    assert any(sent.wire.endswith(" stop") for sent in one.host.sent)
+    assert any(sent.text.endswith(" stop") for sent in one.host.sent)
 
 
 def test_secrets_are_sent_by_stdin_only():
@@ -181,7 +181,7 @@ def test_secrets_are_sent_by_stdin_only():
         one.host.on(" start$", ScriptedResult(stdout='{"state": "starting"}\n'))
     start(job(), two, staged(), {"TOKEN": "s3cret"})
     for one in two:
-        assert all("s3cret" not in sent.wire + sent.shown for sent in one.host.sent)
+        assert all("s3cret" not in sent.text + sent.shown for sent in one.host.sent)
         assert any(b"s3cret" in sent.stdin for sent in one.host.sent)
 
 
@@ -248,7 +248,7 @@ def sent_and_links(base, *data):
     listed = [{"name": f"d{number}", **entry} for number, entry in enumerate(data)]
     send_workdir(job(data=listed), [root], base, lambda _: None)
     prefix = "/home/ubuntu/.cloudgpu/work/plain/"
-    links = [sent.wire for sent in one.host.sent if sent.wire.startswith("ln")]
+    links = [sent.text for sent in one.host.sent if sent.text.startswith("ln")]
     return sorted(path.removeprefix(prefix) for path in one.host.files), links
 
 

@@ -115,7 +115,7 @@ def test_agents_are_asked_to_watch_the_network_and_to_require_efa(network, requi
     agents = [Agent(host, "/home/ubuntu/.cloudgpu/agent.py", "/home/ubuntu", "") for host in hosts]
     staged = Staged(dict.fromkeys((0, 1), "python3"), {}, 0, 0, environment_built=False)
     start(Job("net-1", resolved, Inventory("c", (hosts[0].node, hosts[1].node)), "token"), agents, staged, {})
-    requests = [json.loads(sent.stdin) for host in hosts for sent in host.sent if sent.wire.endswith(" start")]
+    requests = [json.loads(sent.stdin) for host in hosts for sent in host.sent if sent.text.endswith(" start")]
     assert [request["transport"] for request in requests] == [{"required": required}] * 2
 
 

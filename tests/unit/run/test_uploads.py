@@ -16,7 +16,7 @@ BAD = ScriptedResult(
 
 
 def asked(agent, verb):
-    return [json.loads(sent.stdin) for sent in agent.host.sent if sent.wire.endswith(verb)]
+    return [json.loads(sent.stdin) for sent in agent.host.sent if sent.text.endswith(verb)]
 
 
 def test_each_node_uploads_to_its_own_prefix_below_the_run():

@@ -104,7 +104,7 @@ def test_fake_host_records_commands_and_rejects_unscripted_commands(tmp_path: Pa
         host.run(RemoteCommand("agent", "status"), stdin=b"{}")
     assert caught.value.tail == ("broken",)
     assert [sent.shown for sent in fake.sent] == ["agent follow ***", "agent status"]
-    assert fake.sent[0].wire == "agent follow token"
+    assert fake.sent[0].text == "agent follow token"
     assert fake.sent[1].stdin == b"{}"
     with pytest.raises(UnscriptedCommandError, match="nothing is scripted for `rm -rf x`"):
         host.try_run(RemoteCommand("rm", "-rf", "x"))
@@ -135,7 +135,7 @@ def test_fake_host_stores_files(tmp_path: Path) -> None:
 def test_ssh_argv_matches_expected_command() -> None:
     argv = ssh_argv(node(port=2222), key=Path("/h/id"), known_hosts=Path("/h/a b/100%"), command=("uptime",))
     assert argv == [
-        "ssh", "-i", "/h/id",
+        "ssh", "-o", "IdentityFile=/h/id",
         "-o", 'UserKnownHostsFile="/h/a b/100%%"',
         "-o", "GlobalKnownHostsFile=/dev/null",
         "-o", "StrictHostKeyChecking=yes",
@@ -154,9 +154,10 @@ def test_ssh_argv_through_a_jump_node_uses_proxy_command() -> None:
     argv = ssh_argv(node(1), key=Path("/h/id"), known_hosts=Path("/h/1"), gate=gate)
     (proxy,) = [one for one in argv if one.startswith("ProxyCommand=")]
     assert proxy == (
-        "ProxyCommand=ssh -i /h/id -o 'UserKnownHostsFile=\"/h/a b/0%%%%\"' -o GlobalKnownHostsFile=/dev/null "
-        "-o StrictHostKeyChecking=yes -o IdentitiesOnly=yes -o IdentityAgent=none -o ServerAliveInterval=15 "
-        "-p 2222 ubuntu@127.0.0.9 -W %h:%p"
+        "ProxyCommand=ssh -o IdentityFile=/h/id -o 'UserKnownHostsFile=\"/h/a b/0%%%%\"' "
+        "-o GlobalKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes -o IdentitiesOnly=yes "
+        "-o IdentityAgent=none -o ServerAliveInterval=15 "
+        "-p 2222 ubuntu@127.0.0.9 -W 127.0.0.9:22"
     )
     assert argv[-3:] == ["-p", "22", "ubuntu@127.0.0.9"]
 

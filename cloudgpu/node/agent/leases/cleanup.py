@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, Callable
 
-from .. import files
+from .. import files, proc
 from ..errors import AgentError
 from ..fetch import dataset_index
 from ..gang import secret_file
@@ -35,12 +35,13 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """
     grace_s, keep = float(spec.get("grace_s", _GRACE_S)), bool(spec.get("keep_cache"))
     if spec.get("token"):
-        found = [(str(spec["token"]), _checked_home(str(spec.get("home", ""))))]
+        token, home = str(spec["token"]), _checked_home(str(spec.get("home", "")))
+        found = [(token, home), *_made_by_older_version(token, home)]
     else:
         found = _matching_clusters(str(spec.get("cluster")), str(spec.get("owner")))
     left, gpus = [], []
     for token, home in found:
-        lease = store.find_own_lease(token)
+        lease = store.find_own_lease(token, home)
         gpus += list(lease.gpus) if lease is not None else []
         # If this login's home directory differs from the home directory in the lease, clear both.
         homes = dict.fromkeys([home] if lease is None or not lease.home else [home, _checked_home(lease.home)])
@@ -56,7 +57,7 @@ def _end_cluster(token: str, homes: list[str], *, grace_s: float, keep_cache: bo
     left = [remainder for home in homes for remainder in _clear(home, grace_s=grace_s, keep_cache=keep_cache)]
     if not left and os.path.lexists(store.FOLDER):
         with store.lease_lock():
-            store.remove_lease(token)
+            store.remove_lease(token, homes[0])
     return left
 
 
@@ -94,15 +95,29 @@ def _checked_home(home: str) -> str:
     return path
 
 
+def _made_by_older_version(token: str, home: str) -> list[tuple[str, str]]:
+    """Return the cluster with its directory if an older version created it, whose name did not contain the host's."""
+    name, _, host = os.path.basename(home).partition(f"-{token[:8]}-")
+    older = os.path.join(os.path.dirname(home), f"{name}-{token[:8]}")
+    exists = bool(host) and (
+        os.path.exists(os.path.join(older, MARK)) or store.find_own_lease(token, older) is not None
+    )
+    return [(token, older)] if exists else []
+
+
 def _matching_clusters(cluster: str, owner: str) -> list[tuple[str, str]]:
-    """Return the tokens and directories of the clusters with this name and owner that this user has on this host."""
+    """Return the tokens and directories of the clusters with this name and owner that this user has on this host.
+
+    Clusters on other machines with the same home directory are not included.
+    """
     clusters = []
     for record_file in sorted(Path("~/.cloudgpu/hosts").expanduser().glob(f"*/{MARK}")):
         try:
             record = files.read_json(str(record_file)) or {}
         except ValueError:
             continue
-        if (record.get("cluster"), record.get("owner")) == (cluster, owner):
+        here = record.get("machine", "") in ("", proc.machine_id())  # older versions did not record the machine
+        if here and (record.get("cluster"), record.get("owner")) == (cluster, owner):
             clusters.append((str(record.get("token")), str(record_file.parent)))
     # The login that took the lease may have had a different home directory than this login has.
     clusters += [

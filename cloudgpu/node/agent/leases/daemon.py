@@ -62,7 +62,7 @@ def _run_daemon(token: str, home: str) -> None:
 
 def _watch(token: str, home: str) -> None:
     while True:
-        lease = store.find_own_lease(token)
+        lease = store.find_own_lease(token, home)
         if lease is None:
             return
         left_s = lease.expires_epoch_s - time.time()
@@ -73,9 +73,9 @@ def _watch(token: str, home: str) -> None:
     termination.stop_runs(home, grace_s=10.0)
     termination.remove_containers(home)
     with store.lease_lock():
-        current = store.find_own_lease(token)
+        current = store.find_own_lease(token, home)
         if current is not None and current.expired:
-            store.remove_lease(token)
+            store.remove_lease(token, home)
 
 
 def _detach(home: str) -> None:

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import Any, Callable
 
-from .. import files, gpu_use
+from .. import files, gpu_use, proc
 from ..errors import AgentError
 from . import daemon, store
 from .store import Lease, gpu_names
@@ -42,27 +42,28 @@ def _take(spec: dict[str, Any]) -> dict[str, Any]:
     home = _text(spec, "home")
     lease = Lease(
         _text(spec, "token"), _text(spec, "cluster"), _text(spec, "owner"), (), _number(spec, "expires_epoch_s"),
-        home=home,
+        home=home, machine=proc.machine_id(),
     )  # fmt: skip
     with store.lease_lock():
-        existing = store.find_own_lease(lease.token)
+        existing = store.find_own_lease(lease.token, home)
         ids = gpu_use.gpu_ids()
         gpus = (
             existing.gpus
             if existing is not None and not existing.expired and len(existing.gpus) == requested
-            else _free(requested, ids, lease.token)
+            else _free(requested, ids, existing)
         )
         taken = replace(lease, gpus=gpus)
         store.write_lease(taken)
     os.makedirs(home, mode=0o700, exist_ok=True)
     # Files outlive a lease. This record makes it possible to find and delete them even if the caller loses its state.
-    files.write_json(os.path.join(home, MARK), {"cluster": taken.cluster, "owner": taken.owner, "token": taken.token})
+    record = {"cluster": taken.cluster, "owner": taken.owner, "token": taken.token, "machine": taken.machine}
+    files.write_json(os.path.join(home, MARK), record)
     daemon.ensure_daemon_running(taken.token, home)
     return {"devices": list(gpus), "of": len(ids)}
 
 
-def _free(requested: int, ids: dict[str, int], token: str) -> tuple[int, ...]:
-    others = [lease for lease in store.active_leases() if lease.token != token]
+def _free(requested: int, ids: dict[str, int], own: Lease | None) -> tuple[int, ...]:
+    others = [lease for lease in store.active_leases() if lease != own]
     leased = {gpu for lease in others for gpu in lease.gpus}
     unleased = [process for process in gpu_use.gpu_processes(ids) if process.gpu not in leased]
     free = sorted(set(ids.values()) - leased - {process.gpu for process in unleased})
@@ -93,6 +94,7 @@ def _show(spec: dict[str, Any]) -> dict[str, Any]:
         "gpus": sorted(ids.values()),
         "problem": problem,
         "epoch_s": int(time.time()),
+        "system": proc.running_system_id(),
         "leases": [
             {"cluster": lease.cluster, "owner": lease.owner, "user": lease.user, "gpus": list(lease.gpus),
              "expires_epoch_s": lease.expires_epoch_s, "mine": lease.token == token, "told": lease.description}
@@ -107,7 +109,7 @@ def _show(spec: dict[str, Any]) -> dict[str, Any]:
 
 def _extend(spec: dict[str, Any]) -> dict[str, Any]:
     with store.lease_lock():
-        current = store.find_own_lease(_text(spec, "token"))
+        current = store.find_own_lease(_text(spec, "token"), _text(spec, "home"))
         if current is None or current.expired:
             raise AgentError(
                 "the lease on this host has expired",

@@ -1,5 +1,8 @@
 """GPU leases on this machine: one file per lease in a directory that every login user can write to.
 
+Machines may share this directory, as they may share home directories. Every lease therefore names its machine, and a
+cluster with several such hosts has a file for each of them.
+
 The directory is sticky, so only the user who took a lease can change or remove its file, and every user can read it.
 Changes require a `flock` on the directory, which the kernel releases when the process with the lock exits. A lease ends
 at its expiry, so that its GPUs become free even if the user never releases it.
@@ -19,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Iterator
 
+from .. import proc
 from ..errors import AgentError
 from ..untrusted_data import MALFORMED, parse_json_object, require_integer, text
 
@@ -34,7 +38,8 @@ _LATEST_S = 4_102_444_799
 class Lease:
     """A lease on GPUs. `user` is the owner of the lease's file, regardless of the file's content.
 
-    `home` is the cluster's directory, recorded because a later login may have a different home directory.
+    `home` is the cluster's directory, recorded because a later login may have a different home directory. `machine` is
+    the machine whose GPUs are leased; it is empty in leases of older versions.
     """
 
     token: str
@@ -44,6 +49,7 @@ class Lease:
     expires_epoch_s: int
     user: str = ""
     home: str = ""
+    machine: str = ""
 
     @property
     def expired(self) -> bool:
@@ -85,14 +91,16 @@ def lease_lock() -> Iterator[None]:
 
 
 def active_leases() -> list[Lease]:
-    """Return every lease that has not expired, ordered by GPU. Without the lock, the result may be out of date."""
+    """Return this machine's leases that have not expired, ordered by GPU. Without the lock, they may be out of date."""
     found = [_read(name) for name in _names()]
-    return sorted((lease for lease in found if lease is not None and not lease.expired), key=lambda lease: lease.gpus)
+    here = ("", proc.machine_id())
+    active = (lease for lease in found if lease is not None and not lease.expired and lease.machine in here)
+    return sorted(active, key=lambda lease: lease.gpus)
 
 
-def find_own_lease(token: str) -> Lease | None:
-    """Return this user's lease with this token, even if it has expired, or None."""
-    lease = _read(_name(token))
+def find_own_lease(token: str, home: str) -> Lease | None:
+    """Return this user's lease for a cluster's directory on this host, even if it has expired, or None."""
+    lease = _read(_name(token, home))
     return lease if lease is not None and lease.user == current_user() else None
 
 
@@ -109,17 +117,17 @@ def write_lease(lease: Lease) -> None:
             stream.flush()
             os.fchmod(stream.fileno(), 0o644)
             os.fsync(stream.fileno())
-        os.replace(temporary, os.path.join(FOLDER, _name(lease.token)))
+        os.replace(temporary, os.path.join(FOLDER, _name(lease.token, lease.home)))
     except OSError as error:
         raise AgentError(
             f"cannot write a lease in {FOLDER}: {error.strerror}", hint="check that the disk is not full"
         ) from error
 
 
-def remove_lease(token: str) -> None:
-    """Remove a lease of this user. Idempotent."""
+def remove_lease(token: str, home: str) -> None:
+    """Remove this user's lease for a cluster's directory. Idempotent."""
     try:
-        os.unlink(os.path.join(FOLDER, _name(token)))
+        os.unlink(os.path.join(FOLDER, _name(token, home)))
     except FileNotFoundError:
         return
 
@@ -137,10 +145,15 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def _name(token: str) -> str:
+def _name(token: str, home: str) -> str:
+    """Return the name of a lease's file, which contains the name of the host.
+
+    The directory of a cluster is `CLUSTER-TOKEN-HOST`, or `CLUSTER-TOKEN` if an older version created the cluster.
+    """
     if not token.isalnum() or len(token) > 64:  # noqa: PLR2004 - it becomes a file name
         raise AgentError("lease: token must consist of at most 64 letters and digits")
-    return f"lease-{token}.json"
+    host = os.path.basename(os.path.normpath(home)).partition(f"-{token[:8]}-")[2] if home else ""
+    return f"lease-{token}-{host}.json" if host else f"lease-{token}.json"
 
 
 def _names() -> list[str]:
@@ -167,6 +180,7 @@ def _read(name: str) -> Lease | None:
             expires,
             owner,
             text(fields.get("home", "")),
+            text(fields.get("machine", "")),
         )
     except (OSError, *MALFORMED):
         return None

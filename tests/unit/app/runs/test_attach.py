@@ -121,7 +121,7 @@ def test_cancel_uses_checkpoint_signal_and_grace_period(gang, training, watching
     checkpoint = {"path": "ckpt", "signal": "SIGUSR1", "grace": "90s"}
     run = training(detach=True, sections={"checkpoint": checkpoint}).record
     watching.cancel(run.run_id)
-    (stop,) = [sent for sent in gang.hosts["i-us-east-1c-0"].sent if " stop" in sent.wire]
+    (stop,) = [sent for sent in gang.hosts["i-us-east-1c-0"].sent if " stop" in sent.text]
     assert b'"SIGUSR1"' in stop.stdin
     assert b'"grace_s": 90' in stop.stdin
 

@@ -15,7 +15,7 @@ def lab(workspace, make, gang):
 
 def sent(workspace, verb):
     hosts = workspace.gang.hosts.values()
-    return [call.wire for host in hosts for call in host.sent if call.wire.endswith(f" {verb}")]
+    return [call.text for host in hosts for call in host.sent if call.text.endswith(f" {verb}")]
 
 
 def test_train_on_a_busy_cluster_is_refused_before_files_are_replaced(lab, training):

@@ -288,7 +288,7 @@ class TestInterrupts:
         gang.before["follow"] = once
         outcome = training(cluster="shared", delete_on_interrupt=lambda _: True)
         assert (outcome.record.state, outcome.record.reason) == ("cancelled", "interrupted")
-        assert all(any(" stop" in sent.wire for sent in host.sent) for host in gang.hosts.values())
+        assert all(any(" stop" in sent.text for sent in host.sent) for host in gang.hosts.values())
         assert workspace.records.cluster("shared").state == "up"
 
     def test_ctrl_c_during_teardown_keeps_the_succeeded_state(self, workspace, training):
@@ -351,7 +351,7 @@ def test_concurrent_runs_upload_their_work_directories_in_turn(workspace, make, 
         fcntl.flock(held, fcntl.LOCK_EX)
         outcome = second.submit(training, cluster="shared")
         assert waiting.wait(10)
-        assert not any(".cloudgpu/work" in sent.wire for host in gang.hosts.values() for sent in host.sent)
+        assert not any(".cloudgpu/work" in sent.text for host in gang.hosts.values() for sent in host.sent)
         fcntl.flock(held, fcntl.LOCK_UN)
         assert outcome.result(30).record.state == "succeeded"
 

@@ -12,6 +12,7 @@ from cloudgpu.errors import (
     RemoteCommandError,
     StateError,
     TeardownError,
+    UsageError,
 )
 from tests.unit.backends.hosts.conftest import GPUS, host
 
@@ -132,3 +133,24 @@ def test_leases_of_a_killed_up_are_released_first(lab, monkeypatch):
     assert lab.provisioning.up(lab.plan(), "demo").made
     assert lab.leased() == {"red": 1, "blue": 1}
     assert set(lab.machines["red"].leases) != tokens
+
+
+def test_two_names_of_one_machine_are_rejected_before_leasing(lab):
+    plan = lab.plan()  # made without asking the hosts
+    lab.machines["blue"].system = "red"
+    with pytest.raises(UsageError, match="red and blue in the inventory are the same machine") as caught:
+        lab.provisioning.up(plan, "demo")
+    assert "remove blue or red" in caught.value.hint
+    assert lab.leased() == {"red": 0, "blue": 0}
+    assert not any(request["action"] == "take" for _, request in lab.machines["red"].sent)
+    assert lab.records.cluster("demo") is None
+
+
+def test_every_host_has_a_directory_of_its_own(lab):
+    """Hosts may share a home directory, and the state of two agents must not meet there."""
+    cluster = lab.provisioning.up(lab.plan(), "demo")
+    token = cluster.record.identity.token[:8]
+    assert [node.base.rpartition("/")[2] for node in cluster.inventory.nodes] == [
+        f"demo-{token}-red",
+        f"demo-{token}-blue",
+    ]

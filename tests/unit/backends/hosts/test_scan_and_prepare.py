@@ -126,6 +126,20 @@ def test_unreachable_host_is_not_prepared(lab):
 def test_install_commands_run_on_their_host_in_order(lab):
     step = InstallStep(lab.hosts[0], "docker", ("first", "second"))
     run_install_steps(lab.backend, [step], lab.events.append)
-    assert [sent.wire for sent in lab.machines["red"].connections[0].sent] == ["first", "second"]
+    assert [sent.text for sent in lab.machines["red"].connections[0].sent] == ["first", "second"]
     assert lab.machines["blue"].connections == []
     assert lab.notes == ["red: first", "red: second"]
+
+
+def test_two_names_of_one_machine_are_reported(make_lab):
+    lab = make_lab(host("red"), host("blue"), host("green"))
+    lab.machines["green"].system = "red"
+    seen = lab.backend.look(lab.hosts)
+    assert {name: usage.problem for name, usage in seen.items()} == {
+        "red": "",
+        "blue": "",
+        "green": "it is the same machine as red",
+    }
+    differs = {found.host.name: found.differs for found in scan(lab.backend, lab.hosts, CATALOG, None)}
+    assert "it is the same machine as red" in differs["green"]
+    assert "it is the same machine as red" not in (*differs["red"], *differs["blue"])

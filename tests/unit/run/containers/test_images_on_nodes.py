@@ -78,7 +78,7 @@ def test_locally_built_images_must_be_identical_on_all_nodes():
 def test_registry_login_is_sent_by_stdin_only():
     nodes = Nodes(ONE, ONE)
     provided(nodes, RegistryLogin("$oauthtoken", "p@ss"))
-    assert all("p@ss" not in sent.wire for agent in nodes.agents for sent in agent.host.sent)
+    assert all("p@ss" not in sent.text for agent in nodes.agents for sent in agent.host.sent)
     assert nodes.asked[0][1]["login"] == {"username": "$oauthtoken", "password": "p@ss", "server": "nvcr.io"}
 
 

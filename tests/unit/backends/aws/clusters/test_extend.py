@@ -36,7 +36,7 @@ def row(workspace):
 
 def expiry_commands(gang):
     """Return the expiry commands sent to the nodes, in node order."""
-    return [sent.wire for host in gang.hosts.values() for sent in host.sent if "expiry" in sent.wire]
+    return [sent.text for host in gang.hosts.values() for sent in host.sent if "expiry" in sent.text]
 
 
 def test_extend_updates_record_ledger_tags_and_node_timers(workspace, gang, up, extending):
@@ -142,7 +142,7 @@ def test_node_that_rejects_the_expiry_is_reported_and_others_updated(workspace, 
         extending.extend("demo", by=timedelta(minutes=2))
     assert why in caught.value.message
     assert "--until" in caught.value.hint
-    assert first.sent[-1].wire.endswith(str(int((before + timedelta(minutes=2)).timestamp())))
+    assert first.sent[-1].text.endswith(str(int((before + timedelta(minutes=2)).timestamp())))
     assert workspace.records.cluster("demo").lifecycle.confirmed_expires_at == before
 
 
