@@ -11,7 +11,7 @@ import boto3
 from botocore.config import Config
 
 from cloudgpu.aws.service_model.report import check_requests, report_file
-from cloudgpu.aws.session.boto_session import open_boto_session
+from cloudgpu.aws.session.boto_session import open_isolated_session
 from cloudgpu.aws.session.credentials import CredentialSource, add_renewal_hint, check_configuration, open_chain
 from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.eventual_consistency import NewResources
@@ -189,16 +189,11 @@ def connect(
         AuthError: There are no credentials, they have expired, or the profile does not exist.
         CloudError: The credential provider is unreachable.
     """
-    check_configuration(os.environ)
     if not endpoint.url:
+        check_configuration(os.environ)
         source, login = open_chain(profile or "", region)
         return Session(source, endpoint, region, on_call, login, recorder)
-    with convert_errors("reading the AWS configuration"):
-        source = open_boto_session(
-            aws_access_key_id=endpoint.access_key_id,
-            aws_secret_access_key=endpoint.secret_access_key,
-            region_name=region,
-        )
+    source = open_isolated_session(endpoint.access_key_id, endpoint.secret_access_key, region)
     return Session(source, endpoint, region, on_call, recorder=recorder)
 
 
