@@ -175,7 +175,14 @@ class CloudError(CloudGpuError):
 
 
 class AuthError(CloudError):
-    """Credentials are missing or invalid, or a permission is missing."""
+    """Credentials are missing or invalid, or a permission is missing.
+
+    Attributes:
+        renewable: Whether the same call can succeed once the user has renewed the credentials, for example because they
+            have expired. A command with running nodes then waits instead of failing.
+    """
+
+    renewable: bool = False
 
 
 class ThrottledError(CloudError):

@@ -99,6 +99,7 @@ _ROWS: Final[tuple[tuple[FailoverRule, tuple[str, ...]], ...]] = (
             "ExpiredToken",
             "ExpiredTokenException",
             "RequestExpired",
+            "TokenRefreshRequired",
             "AuthFailure",
             "UnauthorizedOperation",
             "OptInRequired",

@@ -7,7 +7,7 @@ from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult
 from cloudgpu.aws.iam.service_roles import SPOT, ServiceRole
 from cloudgpu.aws.pricing.quotas import QuotaLimit
-from cloudgpu.aws.session.credentials import EXPIRED_CODES
+from cloudgpu.aws.session.credential_errors import EXPIRED_CODES
 from cloudgpu.backends.base import AccountQueries
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.errors import AuthError, CloudGpuError

@@ -49,7 +49,7 @@ def _without_documentation(members: Sequence[tuple[str, Any]]) -> dict[str, Any]
 
 def open_boto_session(**settings: str | None) -> boto3.Session:
     """Open a boto3 session. `settings` are arguments of `boto3.Session`."""
-    return _boto3_session(botocore.session.get_session(), **settings)
+    return boto3_session(botocore.session.get_session(), **settings)
 
 
 def open_isolated_session(access_key_id: str, secret_access_key: str, region: str) -> boto3.Session:
@@ -64,12 +64,13 @@ def open_isolated_session(access_key_id: str, secret_access_key: str, region: st
         source.get_component("config_store").set_config_provider(name, ConstantProvider(None))
     models = Loader(extra_search_paths=[Loader.BUILTIN_DATA_PATH], include_default_search_paths=False)
     source.register_component("data_loader", models)
-    return _boto3_session(
+    return boto3_session(
         source, aws_access_key_id=access_key_id, aws_secret_access_key=secret_access_key, region_name=region
     )
 
 
-def _boto3_session(source: botocore.session.Session, **settings: str | None) -> boto3.Session:
+def boto3_session(source: botocore.session.Session, **settings: str | None) -> boto3.Session:
+    """Return the boto3 session of a botocore session. `settings` are arguments of `boto3.Session`."""
     opened = boto3.Session(botocore_session=source, **settings)
     source.get_component("data_loader").file_loader = ServiceModelFiles()
     return opened

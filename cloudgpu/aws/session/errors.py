@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
@@ -14,6 +15,11 @@ from cloudgpu.plan import launch_error_codes
 
 UNREACHABLE = "Unreachable"
 """`CloudError.code` for a call that received no usable response. The call may or may not have taken effect."""
+
+RENEWABLE_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
+"""Codes with which AWS rejects a call because of expired credentials, before the call has any effect."""
+RENEWAL = "cloudgpu renewal"
+"""Key of a response's metadata: the `CredentialSource` of the rejected call."""
 
 _REPORT = "run the command again with `cloudgpu --debug` to log the API calls, and report this error"
 _SERVER_FAULT = 500
@@ -161,7 +167,10 @@ def error_from_code(code: str, message: str, doing: str, *, request_id: str = ""
     hint = _HINTS.get(code) or _HINTS.get(_root(_code(code, message))) or _hint(code, rule.error)
     if issubclass(rule.error, LaunchError):
         return rule.error(text, code=_code(code, message), hint=hint)
-    return rule.error(text, code=code, request_id=request_id, hint=hint)
+    err = rule.error(text, code=code, request_id=request_id, hint=hint)
+    if isinstance(err, AuthError):
+        err.renewable = code in RENEWABLE_CODES
+    return err
 
 
 def _code(code: str, message: str) -> str:
@@ -211,7 +220,11 @@ def _from_error_response(err: boto.ClientError, doing: str) -> LaunchError | Clo
             request_id=request_id,
             hint="try again in a few minutes: AWS returned a server error",
         )
-    return error_from_code(code, message, doing, request_id=request_id)
+    converted = error_from_code(code, message, doing, request_id=request_id)
+    login: Any = metadata.get(RENEWAL)
+    if login is not None and isinstance(converted, AuthError):
+        converted.hint, converted.renewable = login.renewal, login.is_renewable
+    return converted
 
 
 def _without_response(err: boto.BotoCoreError, doing: str) -> CloudGpuError:
