@@ -99,6 +99,7 @@ class NamedResources:
         named: Key pairs, roles and network resources.
         image: The registry's response about the recipe's container image; None if it was not queried.
         files: Local files that the recipe names and the nodes would not have.
+        region_origin: Source of the region for a recipe that names none; empty for the default, None if not known.
         set_variables: Secrets of the recipe that are set in the caller's environment; None if not checked.
     """
 
@@ -109,6 +110,7 @@ class NamedResources:
     service_roles: frozenset[str] | None = None
     service_roles_unknown: str = ""
     named: tuple[NamedThing, ...] = ()
+    region_origin: str | None = None
     set_variables: frozenset[str] | None = None
     image: ImageSeen | None = None
     files: tuple[FileIssue, ...] = ()

@@ -17,7 +17,7 @@ from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.workdir import without_data
 from cloudgpu.settings import Settings
 from cloudgpu.ssh.transfer.local_tree import files_to_send
-from cloudgpu.targets import is_simulated
+from cloudgpu.targets import is_simulated, traits
 
 _AT_ONCE = 8
 _OF_SETTINGS: Final[Mapping[str, NamedKind]] = {
@@ -68,6 +68,7 @@ class Preflight:
                 regions_unknown=why,
                 service_roles=roles,
                 service_roles_unknown=roles_unknown,
+                region_origin=_region_origin(self.settings),
                 named=tuple(thing.result() for thing in named),
                 set_variables=frozenset(name for name in required_variables(recipe) if self.environ.get(name)),
                 image=None if image is None else image.result(),
@@ -121,6 +122,14 @@ def _look(inspector: Inspector, kind: NamedKind, name: str, regions: Sequence[st
             region, why = by_presence[presence]
             return NamedThing(kind, name, region if presence == "there" else ", ".join(regions), presence, why, setting)
     return NamedThing(kind, name, "", "unknown", "no region to check", setting)
+
+
+def _region_origin(settings: Settings) -> str | None:
+    """Return where the region comes from, and an empty string for the default. None on targets other than AWS."""
+    if is_simulated(settings.target) or not traits(settings.target).launches:
+        return None
+    origin = settings.explain("region").origin
+    return "" if origin == "default" else origin
 
 
 def _enabled(inspector: Inspector) -> tuple[frozenset[str] | None, str]:

@@ -27,6 +27,19 @@ def named_resources_exist(case: CheckInput) -> Iterator[Issue]:
             )
 
 
+@check("region-origin", "note", "A cluster in an unexpected region is far from its data, and other quotas apply.")
+def region_origin(case: CheckInput) -> Iterator[Issue]:
+    """Tell which setting or variable determines the region, if the recipe does not."""
+    question, origin = case.question, case.question.quotes.survey.region_origin
+    if origin is None or question.recipe.resources.regions or question.recipe.resources.zones:
+        return
+    if origin:
+        yield Issue(f"region {question.default_region}: {origin}")
+    else:
+        fix = "set the region in the settings, in AWS_REGION or in your AWS profile, or use --region"
+        yield Issue(f"region {question.default_region}: the default, because no setting names one", fix)
+
+
 @check("spot-role", "warning", "A spot launch needs a service-linked role, which not every identity may create.")
 def spot_role_exists(case: CheckInput) -> Iterator[Issue]:
     """Report a missing service-linked role for spot. AWS creates it at the first launch, if the caller may do so."""

@@ -109,6 +109,19 @@ def test_key_pair_is_checked_in_every_region_and_role_once(look):
     )
 
 
+@pytest.mark.parametrize(
+    ("flags", "origin"),
+    [
+        ({"target": "aws"}, ""),
+        ({"target": "aws", "region": "eu-west-1"}, "flag --region"),
+        ({"target": "rehearsal", "region": "eu-west-1"}, None),
+        ({"target": "ssh", "region": "eu-west-1"}, None),
+    ],
+)
+def test_origin_of_the_region_is_known_on_aws(look, flags, origin):
+    assert look(recipe(), **flags).region_origin == origin
+
+
 def test_network_resource_is_missing_only_if_absent_in_all_regions(look):
     account = Account()
     named = {"vpc_id": "vpc-1", "subnet_id": "subnet-2", "security_group_id": "sg-3"}

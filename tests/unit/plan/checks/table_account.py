@@ -256,6 +256,26 @@ ACCOUNT = (
         ),
     ),
     row(
+        "region-origin",
+        (
+            PlanInputs(),
+            surveyed(NamedResources(region_origin="flag --region"), resources={**TWO, "regions": ["eu-west-1"]}),
+            surveyed(NamedResources(region_origin=""), resources={**TWO, "zones": ["us-east-1a"]}),
+        ),
+        fails(
+            surveyed(NamedResources(region_origin="environment AWS_REGION")),
+            ("note", "region us-east-1: environment AWS_REGION", ""),
+        ),
+        fails(
+            surveyed(NamedResources(region_origin="")),
+            (
+                "note",
+                "region us-east-1: the default, because no setting names one",
+                "set the region in the settings, in AWS_REGION or in your AWS profile, or use --region",
+            ),
+        ),
+    ),
+    row(
         "zones",
         (PlanInputs(), PlanInputs(quotes=Quotes(live=True, zones_unknown={"eu-west-1": "denied"}))),
         fails(
