@@ -8,7 +8,20 @@ from cloudgpu.errors import UsageError
 from cloudgpu.plan.plan import Candidate
 
 NAMEABLE: Final = frozenset(
-    {"reach", "vpcId", "createVpc", "subnetId", "securityGroupId", "roleName", "keyName", "kmsKeyId", "expirySchedule"}
+    {
+        "reach",
+        "vpcId",
+        "createVpc",
+        "subnetId",
+        "securityGroupId",
+        "roleName",
+        "instanceProfile",
+        "scheduleRoleArn",
+        "keyName",
+        "kmsKeyId",
+        "expirySchedule",
+        "tags",
+    }
 )
 """Program settings that users may set: existing resources to use instead of new ones, and optional features."""
 

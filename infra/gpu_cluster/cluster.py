@@ -85,6 +85,7 @@ class GpuCluster(pulumi.ComponentResource):
         component_args = IdentityArgs(
             physical_name=physical_name,
             role_name=args.named.role_name,
+            profile_name=args.named.instance_profile,
             region=args.region,
             token=args.token,
             grants=Grants(args.readable, args.writable, sessions=args.reach == "ssm"),
@@ -147,7 +148,12 @@ class GpuCluster(pulumi.ComponentResource):
         if not args.expiry_schedule:
             return None
         component_args = ExpiryScheduleArgs(
-            f"cloudgpu-{args.cluster}", args.region, args.token, args.expires_at, self._tags
+            f"cloudgpu-{args.cluster}",
+            args.region,
+            args.token,
+            args.expires_at,
+            self._tags,
+            args.named.schedule_role_arn,
         )
         return ExpirySchedule(name, component_args, self._child)
 

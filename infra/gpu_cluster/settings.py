@@ -31,6 +31,8 @@ class Named:
     subnet_id: str = ""
     security_group_id: str = ""
     role_name: str = ""
+    instance_profile: str = ""
+    schedule_role_arn: str = ""
     key_name: str = ""
     kms_key_id: str = ""
 
@@ -133,6 +135,8 @@ def _named(config: pulumi.Config) -> Named:
         subnet_id=config.get("subnetId") or "",
         security_group_id=config.get("securityGroupId") or "",
         role_name=config.get("roleName") or "",
+        instance_profile=config.get("instanceProfile") or "",
+        schedule_role_arn=config.get("scheduleRoleArn") or "",
         key_name=config.get("keyName") or "",
         kms_key_id=config.get("kmsKeyId") or "",
     )

@@ -11,7 +11,7 @@ from cloudgpu.app.planning.local_files import local_file_issues, workdir_listing
 from cloudgpu.backends.base import Inspector
 from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.plan.checks.environment import required_variables
-from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedKind, NamedResources, NamedThing
+from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedKind, NamedResources, NamedThing, ProfileSeen
 from cloudgpu.recipe.schema import Data, Environment, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.workdir import without_data
@@ -23,11 +23,14 @@ _AT_ONCE = 8
 _OF_SETTINGS: Final[Mapping[str, NamedKind]] = {
     "key_name": "key pair",
     "role_name": "role",
+    "instance_profile": "instance profile",
     "vpc_id": "VPC",
     "subnet_id": "subnet",
     "security_group_id": "security group",
 }
 
+
+_GLOBAL: Final = ("role", "instance profile")
 
 AskRegistry = Callable[[Environment], ImageSeen]
 """Looks up a recipe's container image in its registry; see `app.planning.registry.images`."""
@@ -56,6 +59,7 @@ class Preflight:
             image = self._image(recipe, workers)
             regions_asked = None if inspector is None else workers.submit(_enabled, inspector)
             roles_asked = None if inspector is None or not _may_use_spot(recipe) else workers.submit(_roles, inspector)
+            profile = self._profile(inspector, workers)
             named = [workers.submit(look) for look in self._named(regions, inspector)]
             datasets = {name: workers.submit(check) for name, check in checks.items() if check is not None}
             roles, roles_unknown = (None, "") if roles_asked is None else roles_asked.result()
@@ -68,6 +72,7 @@ class Preflight:
                 regions_unknown=why,
                 service_roles=roles,
                 service_roles_unknown=roles_unknown,
+                profile=None if profile is None else profile.result(),
                 region_origin=_region_origin(self.settings),
                 named=tuple(thing.result() for thing in named),
                 set_variables=frozenset(name for name in required_variables(recipe) if self.environ.get(name)),
@@ -80,6 +85,12 @@ class Preflight:
         if self.ask_registry is None or container is None or container.pull == "never":
             return None
         return workers.submit(self.ask_registry, recipe.environment)
+
+    def _profile(self, inspector: Inspector | None, workers: ThreadPoolExecutor) -> Future[ProfileSeen | None] | None:
+        name = self.settings.instance_profile
+        if inspector is None or not name:
+            return None
+        return workers.submit(inspector.profile, name, session_manager=self.settings.reach == "ssm")
 
     @staticmethod
     def _dataset(
@@ -109,7 +120,7 @@ class Preflight:
             if kind == "key pair":  # must exist in every region that nodes may run in
                 yield from (partial(_look, inspector, kind, name, (region,), setting) for region in regions)
             else:
-                searched = ("",) if kind == "role" else tuple(regions)
+                searched = ("",) if kind in _GLOBAL else tuple(regions)
                 yield partial(_look, inspector, kind, name, searched, setting)
 
 

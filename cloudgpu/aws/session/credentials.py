@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -125,7 +126,7 @@ class RenewableCredentials:
             needed = AuthError(f"{of_profile}an MFA code needs a terminal", code=MFA_CODE, hint=mfa_hint(login))
             raise mark_renewable(needed, login)
         code = getpass.getpass(question).strip()
-        if not (code.isascii() and code.isdigit()):
+        if not re.fullmatch("[0-9]+", code):
             raise AuthError("an MFA code consists of digits", code=MFA_CODE, hint="run the command again")
         return code
 

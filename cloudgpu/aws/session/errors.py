@@ -36,6 +36,16 @@ _EXPIRED: Mapping[str, str] = {
 For example, EC2 reports an expired session as an expired request.
 """
 
+_DENIED_BY = re.compile(
+    r"(explicit deny in an? |because no )((?:[a-z-]+ ){0,3}?(?:policy|permissions boundary))\b", re.IGNORECASE
+)
+"""Matches AWS's statement about the kind of policy, for example `explicit deny in a service control policy`."""
+_ENCODED = re.compile(r"encoded authorization failure", re.IGNORECASE)
+_ROLE_ACTION = re.compile(r"iam:(?:CreateRole|CreateInstanceProfile|AddRoleToInstanceProfile|PutRolePolicy|PassRole)\b")
+_TAGS = "if it demands tags, set them with `tags` in the settings or the recipe"
+_ORGANIZATION = ("service control policy", "resource control policy")
+"""Policies of the organization, which overrule every policy of the account."""
+
 _NO_SUCH_TYPE = re.compile(r"instance ?type", re.IGNORECASE)
 """Matches the message of an `InvalidParameterValue` error caused by the instance type."""
 
@@ -164,7 +174,7 @@ def error_from_code(code: str, message: str, doing: str, *, request_id: str = ""
     rule = launch_error_codes.find_rule(_code(code, message)) or launch_error_codes.DEFAULT_RULE
     reason = message.rstrip(".")
     text = f"{doing}: {_EXPIRED[code]}: {reason} ({code})" if code in _EXPIRED else f"{doing}: {reason} ({code})"
-    hint = _HINTS.get(code) or _HINTS.get(_root(_code(code, message))) or _hint(code, rule.error)
+    hint = _HINTS.get(code) or _HINTS.get(_root(_code(code, message))) or _hint(code, message, rule.error)
     if issubclass(rule.error, LaunchError):
         return rule.error(text, code=_code(code, message), hint=hint)
     err = rule.error(text, code=code, request_id=request_id, hint=hint)
@@ -197,14 +207,39 @@ def is_taken(err: CloudGpuError) -> bool:
     return isinstance(err, CloudError) and bool(_TAKEN.search(err.code))
 
 
-def _hint(code: str, error: type[LaunchError] | type[CloudError]) -> str:
+def _hint(code: str, message: str, error: type[LaunchError] | type[CloudError]) -> str:
     if _TAKEN.search(code):
         return "choose another cluster name, or run `cloudgpu down` for the cluster that uses this name"
     if error is AuthError:
-        return "run `aws sts get-caller-identity`, and check the permissions of the identity that it prints"
+        return (
+            _denial_hint(message)
+            or "run `aws sts get-caller-identity`, and check the permissions of the identity that it prints"
+        )
     if error is ThrottledError:
         return "run the command again in a minute: AWS is throttling requests"
     return ""
+
+
+def _denial_hint(message: str) -> str:
+    """Return which policy denies the call and what helps; empty if AWS's message does not say."""
+    parts = []
+    if _ROLE_ACTION.search(message):
+        parts.append(
+            "use existing roles: set `instance_profile`, and `expiry_schedule_role` or `expiry_schedule = false`"
+        )
+    found = _DENIED_BY.search(message)
+    if found:
+        kind = " ".join(found[2].lower().split())
+        which = f"{kind} of your organization" if kind in _ORGANIZATION else kind
+        explicit = found[1].lower().startswith("explicit")
+        verdict = f"denied by a rule in the {which}: {_TAGS}" if explicit else f"no {which} allows this"
+        parts.append(
+            f"{verdict}; otherwise ask your administrator" if explicit else f"{verdict}: ask your administrator"
+        )
+    if _ENCODED.search(message):
+        decode = "`aws sts decode-authorization-message --encoded-message TEXT` shows the policy that denies this"
+        parts.append(decode if found else f"{decode}: {_TAGS}")
+    return "; ".join(parts)
 
 
 def _from_error_response(err: boto.ClientError, doing: str) -> LaunchError | CloudError:
