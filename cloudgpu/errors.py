@@ -44,6 +44,8 @@ class CloudGpuError(Exception):
         exit_code: The exit code of a command that fails with this error.
         partial_result: Results that the command produced before the error, as fields of its `--json` output.
         nodes: Indices of the nodes that failed; empty if the error concerns no node, or not only nodes.
+        renewable: Whether the operation can succeed once the user has renewed expired credentials. While nodes are
+            running, a command then waits instead of failing.
         summary: Sentence for a screen that already shows the message and the details; empty if it does not.
     """
 
@@ -51,6 +53,7 @@ class CloudGpuError(Exception):
     partial_result: dict[str, Any]
     nodes: Sequence[int] = ()
     summary: str = ""
+    renewable: bool = False
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from cloudgpu.clock import Clock
     from cloudgpu.launch.inventory import Node
     from cloudgpu.paths import Home
-    from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence
+    from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence, ProfileSeen
     from cloudgpu.plan.plan import Plan
     from cloudgpu.plan.planner_input import PlannerInput
     from cloudgpu.recipe.schema import Recipe
@@ -293,6 +293,12 @@ class Inspector(Protocol):
 
     def regions(self) -> Sequence[str]:
         """Return every region that is enabled for the account."""
+
+    def profile(self, name: str, *, session_manager: bool) -> ProfileSeen | None:
+        """Return whether the caller may launch nodes with an instance profile, and what it lacks; None if not found.
+
+        `session_manager`: also check the actions with which nodes connect to Session Manager.
+        """
 
     def service_roles(self) -> Sequence[str]:
         """Return the names of the account's service-linked roles."""

@@ -14,13 +14,16 @@ NAMEABLE: Final = frozenset(
     {
         "createVpc",
         "expirySchedule",
+        "instanceProfile",
         "keyName",
         "kmsKeyId",
         "permissionsBoundary",
         "reach",
         "roleName",
+        "scheduleRoleArn",
         "securityGroupId",
         "subnetId",
+        "tags",
         "vpcId",
     }
 )

@@ -144,6 +144,7 @@ _ROWS: Final[tuple[tuple[FailoverRule, tuple[str, ...]], ...]] = (
             "ExpiredTokenException",
             "RequestExpired",
             "InvalidSecurity.RequestHasExpired",
+            "TokenRefreshRequired",
             "AuthFailure",
             "UnauthorizedOperation",
             "OptInRequired",

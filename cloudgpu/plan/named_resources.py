@@ -32,7 +32,7 @@ class DatasetSeen:
 
 SPOT_ROLE = "AWSServiceRoleForEC2Spot"
 """Service-linked role without which an account cannot launch spot instances."""
-NamedKind = Literal["key pair", "role", "permissions boundary", "VPC", "subnet", "security group"]
+NamedKind = Literal["key pair", "role", "permissions boundary", "instance profile", "VPC", "subnet", "security group"]
 """Kinds of resources in the account that settings or recipes name."""
 
 
@@ -49,6 +49,23 @@ class NamedThing:
     """Reason why the resource is missing or could not be checked; empty otherwise."""
     setting: str = ""
     """Setting that names the resource; empty if the recipe names it."""
+
+
+@dataclass(frozen=True)
+class ProfileSeen:
+    """An existing instance profile, and whether the caller may launch nodes with it.
+
+    Attributes:
+        role: Name of the profile's role; empty if the profile has none or cannot be read.
+        may_pass: Whether the caller may pass the role to EC2; None if unknown.
+        why: How `may_pass` was determined, or why it is unknown.
+        node_lacks: Actions that the role does not allow the nodes; None if unknown.
+    """
+
+    role: str
+    may_pass: bool | None
+    why: str
+    node_lacks: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +143,8 @@ class NamedResources:
         image: The registry's response about the recipe's container image; None if it was not queried.
         files: Local files that the recipe names and the nodes would not have.
         changed_params: Parameters that YAML changes.
+        profile: The instance profile that the settings name; None if there is none, or it was not found.
+        region_origin: Source of the region for a recipe that names none; empty for the default, None if not known.
         set_variables: Secrets of the recipe that are set in the caller's environment; None if not checked.
     """
 
@@ -136,6 +155,8 @@ class NamedResources:
     service_roles: frozenset[str] | None = None
     service_roles_unknown: str = ""
     named: tuple[NamedThing, ...] = ()
+    profile: ProfileSeen | None = None
+    region_origin: str | None = None
     set_variables: frozenset[str] | None = None
     image: ImageSeen | None = None
     files: tuple[FileIssue, ...] = ()

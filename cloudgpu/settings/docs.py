@@ -15,7 +15,9 @@ cloudgpu takes each setting from the first of these sources that contains it:
 2. an environment variable; an empty variable is ignored
 3. `cloudgpu.toml` in the working directory, or else in the nearest parent directory that has one
 4. `config.toml` in cloudgpu's configuration directory (`~/.config/cloudgpu` on Linux)
-5. the default
+5. for `region`, unless the target is a rehearsal: `AWS_REGION`, `AWS_DEFAULT_REGION`, then the
+   region of the AWS profile
+6. the default
 
 `cloudgpu config` shows the value and source of every setting; passwords are masked. Relative paths
 in a settings file are resolved against its directory; all others, against the working directory.

@@ -183,6 +183,23 @@ class Settings:
             like="arn:aws:iam::123456789012:policy/cloudgpu-boundary",
         )
     )
+    instance_profile: str = field(
+        metadata=_about(
+            "",
+            doc="Name of an existing instance profile for the nodes, for accounts in which you may not create roles; "
+            "takes precedence over `role_name`.",
+            form=r"[\w+=,.@-]{1,128}",
+            like="gpu-node",
+        )
+    )
+    expiry_schedule_role: str = field(
+        metadata=_about(
+            "",
+            doc="ARN of an existing IAM role with which EventBridge Scheduler terminates nodes after their expiry.",
+            form=r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]{1,500}",
+            like="arn:aws:iam::111122223333:role/gpu-expiry",
+        )
+    )
     key_name: str = field(
         metadata=_about(
             "", doc="Name of an existing EC2 key pair; `ssh_key` must be its private key.", like="ann-laptop"

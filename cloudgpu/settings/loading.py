@@ -14,13 +14,16 @@ from cloudgpu import bounds
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home
 from cloudgpu.settings.fields import FIELDS, NAMES, Setting, Settings
-from cloudgpu.settings.sources import Source, SourcedSetting, path_list, sources
+from cloudgpu.settings.sources import Source, SourcedSetting, aws_region, path_list, sources
+from cloudgpu.targets import is_simulated
 
 _TRUTH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 def load(*, flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Path) -> Settings:
     """Load the settings for one command. Precedence: flag, environment, project file, user file, default.
+
+    Except for a rehearsal, which is independent of AWS, AWS's own region precedes the default region.
 
     Args:
         flags: Values from the command line by setting name; None if the flag is absent.
@@ -31,7 +34,9 @@ def load(*, flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Pa
     Raises:
         UsageError: A setting is unknown, a value is invalid, or a file cannot be used; the message names the source.
     """
-    ordered = sources(flags, environ, cwd)
+    ordered = list(sources(flags, environ, cwd))
+    if not is_simulated(_text("target", ordered)):
+        ordered.append(aws_region(environ, _text("aws_profile", ordered), cwd))
     fallback = SourcedSetting(Setting("home", platformdirs.user_data_dir("cloudgpu"), "default"), cwd)
     home = _convert(_first_source("home", ordered) or fallback)
     defaults = _defaults(Home(home), environ, cwd)
@@ -40,6 +45,12 @@ def load(*, flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Pa
     ]
     values: dict[str, Any] = {value.setting.name: _convert(value) for value in effective}
     return Settings(**values, origins=tuple(_with_absolute_path(value.setting, values) for value in effective))
+
+
+def _text(name: str, ordered: Sequence[Source]) -> str:
+    """Return a setting as written, or its fixed default."""
+    found = _first_source(name, ordered)
+    return str(FIELDS[name].metadata["default"]) if found is None else found.setting.value
 
 
 def _first_source(name: str, ordered: Sequence[Source]) -> SourcedSetting | None:

@@ -1,6 +1,8 @@
 """Read settings from the command line, environment variables, the project file and the user file."""
 
+import configparser
 import os
+import shlex
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,11 +12,19 @@ from pathlib import Path
 import platformdirs
 
 from cloudgpu.errors import UsageError
-from cloudgpu.files import SAVE_AS_UTF8, SETTINGS_BYTES, NotUtf8Error, read_text
+from cloudgpu.files import KEY_BYTES, SAVE_AS_UTF8, SETTINGS_BYTES, NotUtf8Error, read_text
 from cloudgpu.settings.fields import FIELDS, NAMES, Setting, env_name, unknown_setting
 
 PROJECT_FILE = "cloudgpu.toml"
 _PATH_LIST = "allowed_paths"
+
+_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_PROFILE_VARIABLES = ("AWS_DEFAULT_PROFILE", "AWS_PROFILE")
+_AWS_FILES = {
+    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
+    "AWS_CONFIG_FILE": "~/.aws/config",
+}
+"""Environment variable -> default path of AWS's files, in the order in which other AWS tools search them."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,33 @@ def path_list(text: str, base: Path) -> tuple[Path, ...]:
 def user_file() -> Path:
     """Return the path of the user's settings file."""
     return Path(platformdirs.user_config_dir("cloudgpu")) / "config.toml"
+
+
+def aws_region(environ: Mapping[str, str], profile: str, cwd: Path) -> Source:
+    """Return the region that other AWS tools use: from AWS's environment variables, otherwise from the profile.
+
+    Files that are missing, unreadable or malformed are skipped. If they matter, they are reported with the credentials.
+    """
+    for name in _REGION_VARIABLES:
+        if environ.get(name):
+            return {"region": SourcedSetting(Setting("region", environ[name], f"environment {name}"), cwd)}
+    profile = profile or next(filter(None, map(environ.get, _PROFILE_VARIABLES)), "default")
+    for name, default in _AWS_FILES.items():
+        path = Path(os.path.expanduser(environ.get(name) or default))  # noqa: PTH111  Path.expanduser raises
+        region = _profiles(path).get(profile, {}).get("region", "")
+        if region:
+            return {"region": SourcedSetting(Setting("region", region, f"profile {profile} in {path}"), cwd)}
+    return {}
+
+
+def _profiles(path: Path) -> Mapping[str, Mapping[str, str]]:
+    """Return the settings of each profile in one of AWS's files: `[NAME]` or `[profile NAME]`."""
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(read_text(path, KEY_BYTES * 4))
+        return {shlex.split(name)[-1]: parser[name] for name in parser.sections() if name.strip()}
+    except (OSError, ValueError, configparser.Error):
+        return {}
 
 
 def _flags(flags: Mapping[str, str | None], cwd: Path) -> Source:

@@ -86,6 +86,7 @@ class GpuCluster(pulumi.ComponentResource):
         component_args = IdentityArgs(
             physical_name=physical_name,
             role_name=args.named.role_name,
+            profile_name=args.named.instance_profile,
             region=args.region,
             token=args.token,
             grants=Grants(args.readable, args.writable, sessions=args.reach == "ssm"),
@@ -155,6 +156,7 @@ class GpuCluster(pulumi.ComponentResource):
             expires_at=args.expires_at,
             permissions_boundary=args.named.permissions_boundary,
             tags=self._tags,
+            role_arn=args.named.schedule_role_arn,
         )
         return ExpirySchedule(name, component_args, self._child)
 

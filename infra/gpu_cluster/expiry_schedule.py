@@ -29,6 +29,7 @@ class ExpiryScheduleArgs:
         token: Value of the nodes' `cloudgpu:token` tag. Only instances with this tag can be terminated.
         expires_at: Time (UTC) at which the nodes power themselves off.
         permissions_boundary: ARN of the policy that limits the schedules' role; empty for no limit.
+        role_arn: Existing role that EventBridge Scheduler assumes; empty for a new one.
     """
 
     group: str
@@ -37,10 +38,13 @@ class ExpiryScheduleArgs:
     expires_at: datetime
     permissions_boundary: str
     tags: dict[str, str]
+    role_arn: str = ""
 
 
 class ExpirySchedule(pulumi.ComponentResource):
-    """An expiry schedule: a tagged schedule group, and a role that can terminate only this cluster's nodes.
+    """An expiry schedule: a tagged schedule group, and a new role that can terminate only this cluster's nodes.
+
+    With an existing role, the group is the only new resource besides the schedules.
 
     The group and the role must be created before the nodes and deleted after them. Pass `before_nodes` to the nodes'
     `depends_on`.
@@ -55,7 +59,13 @@ class ExpirySchedule(pulumi.ComponentResource):
         # Unlike EC2 and IAM, EventBridge Scheduler rejects tags without a value.
         filled = {key: value for key, value in args.tags.items() if value}
         self._group = aws.scheduler.ScheduleGroup(name, name=args.group, tags=filled, opts=alone)
-        self._role = aws.iam.Role(
+        self.before_nodes = [self._group]
+        self._role_arn = pulumi.Output.from_input(args.role_arn) if args.role_arn else self._new_role(alone)
+        self.register_outputs({"group": self._group.name})
+
+    def _new_role(self, alone: pulumi.ResourceOptions) -> pulumi.Output[str]:
+        name, args = self._name, self._args
+        role = aws.iam.Role(
             f"{name}-belt",
             name=role_name(args.group, args.region),
             description="cloudgpu: EventBridge Scheduler ends the nodes after their expiry",
@@ -67,12 +77,13 @@ class ExpirySchedule(pulumi.ComponentResource):
         policy = aws.iam.RolePolicy(
             f"{name}-belt",
             name=_POLICY,
-            role=self._role.name,
+            role=role.name,
             policy=_policy(args),
-            opts=pulumi.ResourceOptions(parent=self, deleted_with=self._role),
+            opts=pulumi.ResourceOptions(parent=self, deleted_with=role),
         )
-        self.before_nodes = [self._group, self._role, policy]
-        self.register_outputs({"group": self._group.name})
+        self.before_nodes += [role, policy]
+        arn: pulumi.Output[str] = role.arn
+        return arn
 
     def attach_targets(self, fleet_id: pulumi.Output[str], instance_ids: pulumi.Output[list[str]]) -> None:
         """Schedule the termination of these nodes in two ways.
@@ -98,7 +109,7 @@ class ExpirySchedule(pulumi.ComponentResource):
             action_after_completion="DELETE",
             target={
                 "arn": f"arn:{partition_of(self._args.region)}:scheduler:::aws-sdk:ec2:{call}",
-                "role_arn": self._role.arn,
+                "role_arn": self._role_arn,
                 "input": parameters,
             },
             # AWS deletes the schedules with their group. Until then, they can still terminate the nodes.

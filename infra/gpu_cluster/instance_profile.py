@@ -13,10 +13,16 @@ _POLICY = "own-cluster"
 
 @dataclass(frozen=True)
 class IdentityArgs:
-    """Settings of the IAM identity. `physical_name` must be unique in the account because IAM is not regional."""
+    """Settings of the IAM identity. `physical_name` must be unique in the account because IAM is not regional.
+
+    Attributes:
+        role_name: Existing role for a new profile; empty for a new role.
+        profile_name: Existing profile to use instead of a new one; empty for a new one.
+    """
 
     physical_name: str
     role_name: str
+    profile_name: str
     region: str
     token: str
     grants: Grants
@@ -25,12 +31,16 @@ class IdentityArgs:
 
 
 class NodeIdentity(pulumi.ComponentResource):
-    """An instance profile with a new role, or with an existing role, which is not changed."""
+    """A new instance profile with a new or an existing role, or an existing profile. Existing ones are not changed."""
 
     profile_name: pulumi.Output[str]
 
     def __init__(self, name: str, args: IdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("cloudgpu:infra:Identity", name, None, opts)
+        self.profile_name = pulumi.Output.from_input(args.profile_name) if args.profile_name else self._new(name, args)
+        self.register_outputs({"profileName": self.profile_name})
+
+    def _new(self, name: str, args: IdentityArgs) -> pulumi.Output[str]:
         alone = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
         role: pulumi.Input[str] = args.role_name
         if not args.role_name:
@@ -48,8 +58,8 @@ class NodeIdentity(pulumi.ComponentResource):
             opts = pulumi.ResourceOptions(parent=self, deleted_with=new_role)
             aws.iam.RolePolicy(name, name=_POLICY, role=new_role.name, policy=policy, opts=opts)
         profile = aws.iam.InstanceProfile(name, name=args.physical_name, role=role, tags=args.tags, opts=alone)
-        self.profile_name = profile.name
-        self.register_outputs({"profileName": self.profile_name})
+        created: pulumi.Output[str] = profile.name
+        return created
 
 
 def _trust(region: str) -> str:

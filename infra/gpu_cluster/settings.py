@@ -40,6 +40,8 @@ class Named:
     security_group_id: str = ""
     role_name: str = ""
     permissions_boundary: str = ""
+    instance_profile: str = ""
+    schedule_role_arn: str = ""
     key_name: str = ""
     kms_key_id: str = ""
 
@@ -143,6 +145,8 @@ def _named(config: pulumi.Config) -> Named:
         security_group_id=config.get("securityGroupId") or "",
         role_name=config.get("roleName") or "",
         permissions_boundary=_boundary(config),
+        instance_profile=config.get("instanceProfile") or "",
+        schedule_role_arn=config.get("scheduleRoleArn") or "",
         key_name=config.get("keyName") or "",
         kms_key_id=config.get("kmsKeyId") or "",
     )

@@ -227,6 +227,19 @@ def test_resources_named_in_the_settings_are_not_created() -> None:
     assert {call.token for call in recorder.calls} == {"aws:ec2/getSubnet:getSubnet", "aws:ec2/getAmi:getAmi"}
 
 
+def test_existing_profile_and_schedule_role_make_no_iam_resource() -> None:
+    role = "arn:aws:iam::111122223333:role/gpu-expiry"
+    recorder = run_program(instanceProfile="gpu-node", scheduleRoleArn=role, readable="data")
+    assert not made(recorder) & {"Role", "RolePolicy", "InstanceProfile"}
+    assert recorder.one("LaunchTemplate")["iamInstanceProfile"] == {"name": "gpu-node"}
+    assert {schedule["target"]["roleArn"] for schedule in recorder.of("Schedule")} == {role}
+
+
+def test_existing_profile_leaves_the_role_of_the_schedule() -> None:
+    recorder = run_program(instanceProfile="gpu-node")
+    assert [one.name for one in recorder.resources if one.typ.endswith(":Role")] == ["demo-belt"]
+
+
 def test_different_image_setting_creates_a_different_launch_template() -> None:
     def template_names(image: str) -> tuple[str, str]:
         recorder = run_program(image=image)

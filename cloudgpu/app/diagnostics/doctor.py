@@ -8,7 +8,7 @@ from cloudgpu.aws.iam.permission_probe import PermissionResult
 from cloudgpu.aws.iam.role_permissions import ROLE_GRANTS, ROLES_WITH_BOUNDARY
 from cloudgpu.aws.iam.service_roles import SPOT, ServiceRole
 from cloudgpu.aws.pricing.quotas import QuotaLimit
-from cloudgpu.aws.session.credentials import EXPIRED_CODES
+from cloudgpu.aws.session.credential_errors import EXPIRED_CODES
 from cloudgpu.backends.base import AccountQueries
 from cloudgpu.catalog.partitions import unsupported_partition
 from cloudgpu.catalog.quotas import Quota

@@ -11,13 +11,13 @@ from cloudgpu.app.planning.local_files import local_file_issues, workdir_listing
 from cloudgpu.backends.base import Inspector
 from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.plan.checks.environment import required_variables
-from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedKind, NamedResources, NamedThing
+from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedKind, NamedResources, NamedThing, ProfileSeen
 from cloudgpu.recipe.schema import Data, Environment, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.workdir import without_data
 from cloudgpu.settings import Settings
 from cloudgpu.ssh.transfer.local_tree import files_to_send
-from cloudgpu.targets import is_simulated
+from cloudgpu.targets import is_simulated, traits
 from cloudgpu.workers import Workers
 
 _AT_ONCE = 8
@@ -25,11 +25,14 @@ _OF_SETTINGS: Final[Mapping[str, NamedKind]] = {
     "key_name": "key pair",
     "role_name": "role",
     "permissions_boundary": "permissions boundary",
+    "instance_profile": "instance profile",
     "vpc_id": "VPC",
     "subnet_id": "subnet",
     "security_group_id": "security group",
 }
 
+
+_GLOBAL: Final = ("role", "instance profile")
 
 AskRegistry = Callable[[Environment], ImageSeen]
 """Looks up a recipe's container image in its registry; see `app.planning.registry.images`."""
@@ -58,6 +61,7 @@ class Preflight:
             image = self._image(recipe, workers)
             regions_asked = None if inspector is None else workers.submit(_enabled, inspector)
             roles_asked = None if inspector is None or not _may_use_spot(recipe) else workers.submit(_roles, inspector)
+            profile = self._profile(inspector, workers)
             named = [workers.submit(look) for look in self._named(regions, inspector)]
             datasets = {name: workers.submit(check) for name, check in checks.items() if check is not None}
             roles, roles_unknown = (None, "") if roles_asked is None else roles_asked.result()
@@ -70,6 +74,8 @@ class Preflight:
                 regions_unknown=why,
                 service_roles=roles,
                 service_roles_unknown=roles_unknown,
+                profile=None if profile is None else profile.result(),
+                region_origin=_region_origin(self.settings),
                 named=tuple(thing.result() for thing in named),
                 set_variables=frozenset(name for name in required_variables(recipe) if self.environ.get(name)),
                 image=None if image is None else image.result(),
@@ -81,6 +87,12 @@ class Preflight:
         if self.ask_registry is None or container is None or container.pull == "never":
             return None
         return workers.submit(self.ask_registry, recipe.environment)
+
+    def _profile(self, inspector: Inspector | None, workers: Workers) -> Future[ProfileSeen | None] | None:
+        name = self.settings.instance_profile
+        if inspector is None or not name:
+            return None
+        return workers.submit(inspector.profile, name, session_manager=self.settings.reach == "ssm")
 
     @staticmethod
     def _dataset(
@@ -110,7 +122,7 @@ class Preflight:
             if kind == "key pair":  # must exist in every region that nodes may run in
                 yield from (partial(_look, inspector, kind, name, (region,), setting) for region in regions)
             else:
-                searched = ("",) if kind in ("role", "permissions boundary") else tuple(regions)
+                searched = ("",) if kind in _GLOBAL else tuple(regions)
                 yield partial(_look, inspector, kind, name, searched, setting)
 
 
@@ -123,6 +135,14 @@ def _look(inspector: Inspector, kind: NamedKind, name: str, regions: Sequence[st
             region, why = by_presence[presence]
             return NamedThing(kind, name, region if presence == "there" else ", ".join(regions), presence, why, setting)
     return NamedThing(kind, name, "", "unknown", "no region to check", setting)
+
+
+def _region_origin(settings: Settings) -> str | None:
+    """Return where the region comes from, and an empty string for the default. None on targets other than AWS."""
+    if is_simulated(settings.target) or not traits(settings.target).launches:
+        return None
+    origin = settings.explain("region").origin
+    return "" if origin == "default" else origin
 
 
 def _enabled(inspector: Inspector) -> tuple[frozenset[str] | None, str]:

@@ -17,7 +17,7 @@ from cloudgpu.app.runs.datasets import has_checkpoint
 from cloudgpu.app.runs.final_status import with_final_status
 from cloudgpu.app.runs.follow import FollowedRun, FollowResult
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines
-from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait
+from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait, delete_with_new_credentials
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.summary import RunSummary, describe_run_and_cluster, remaining_cluster_line
 from cloudgpu.backends.base import Context
@@ -208,7 +208,7 @@ class RunFinisher:
             return
         try:
             with self._stages.stage("down"):
-                self._context.clusters.delete(cluster.name, cluster.placement.region)
+                delete_with_new_credentials(self._context, cluster)
         except CloudGpuError as failure:
             raise failed_cleanup_error(cluster.name, err, failure) from err
         err.hint = hint_after_deletion(err.hint, cluster.name)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from cloudgpu.backends.base import Context
+from cloudgpu.backends.lifecycle.credential_wait import CredentialWait
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.run.progress import Note
@@ -42,7 +43,7 @@ def delete_or_wait(context: Context, cluster: ClusterRecord) -> DeletionResult |
     reported = False
     while (present := _present(context, cluster)) is not None:
         try:
-            return context.clusters.delete(cluster.name, cluster.placement.region)
+            return delete_with_new_credentials(context, cluster)
         except BusyError as err:
             if present.state != "ending" or context.clock.monotonic() > deadline:
                 raise
@@ -51,6 +52,16 @@ def delete_or_wait(context: Context, cluster: ClusterRecord) -> DeletionResult |
             reported = True
         context.clock.sleep(_POLL_S)
     return None
+
+
+def delete_with_new_credentials(context: Context, cluster: ClusterRecord) -> DeletionResult:
+    """Delete a cluster. If the credentials have expired, wait until the user has renewed them.
+
+    Raises:
+        CloudGpuError: The cluster cannot be deleted; see `ClusterOperations.delete`.
+    """
+    wait = CredentialWait(context.clock, context.emit, cluster.lifecycle.expires_at)
+    return wait.retry(lambda: context.clusters.delete(cluster.name, cluster.placement.region))
 
 
 def _present(context: Context, cluster: ClusterRecord) -> ClusterRecord | None:

@@ -13,6 +13,7 @@ from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.app.runs.services import follow_stage, stops_on_interrupt
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context
+from cloudgpu.backends.lifecycle.credential_wait import CredentialWait
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
 from cloudgpu.backends.lifecycle.reuse import matches
@@ -133,7 +134,9 @@ class TrainingRun:
             # Checked here as well as at the start, because staging replaces files that the other run uses.
             running.require_idle(busy)
         running.gate()
-        staged = running.stage(job, request.base, files, self._login(request), secrets)
+        wait = CredentialWait(self._context.clock, self._context.emit, provisioned.record.lifecycle.expires_at)
+        login = wait.retry(lambda: self._login(request))
+        staged = running.stage(job, request.base, lambda data: wait.retry(lambda: files(data)), login, secrets)
         needs = unsupported_rehearsal_image(request.plan)
         if needs:
             not_run = replace(record, state="not-run", reason=f"not run: needs {needs}")

@@ -25,6 +25,7 @@ class UnreachableNodes:
         self._context = context
         self._record = record
         self._known: ClusterRecord | None = None
+        self._reported = False
         self._cluster()
 
     def __call__(self, node: Node, trouble: ConnectError | RemoteCommandError) -> None:
@@ -78,7 +79,10 @@ class UnreachableNodes:
                 if cluster
                 else {}
             )
-        except CloudGpuError:
+        except CloudGpuError as err:
+            if err.renewable and not self._reported:
+                self._reported = True
+                self._context.emit(Note(f"{err.message}; the run continues. To renew them: {err.hint}"))
             return {}
 
     def _cluster(self) -> ClusterRecord | None:

@@ -17,6 +17,7 @@ _DESCRIBE_CALLS: Final[Mapping[NamedKind, Callable[[Clients, str], Any]]] = {
     "key pair": lambda clients, name: clients.client("ec2").describe_key_pairs(KeyNames=[name]),
     "role": lambda clients, name: clients.client("iam").get_role(RoleName=name),
     "permissions boundary": lambda clients, arn: clients.client("iam").get_policy(PolicyArn=arn),
+    "instance profile": lambda clients, name: clients.client("iam").get_instance_profile(InstanceProfileName=name),
     "VPC": lambda clients, name: clients.client("ec2").describe_vpcs(VpcIds=[name]),
     "subnet": lambda clients, name: clients.client("ec2").describe_subnets(SubnetIds=[name]),
     "security group": lambda clients, name: clients.client("ec2").describe_security_groups(GroupIds=[name]),

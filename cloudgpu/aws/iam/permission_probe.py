@@ -34,7 +34,7 @@ def probe_permissions(clients: Clients, identity: Identity, grants: Sequence[Gra
     if identity.arn.endswith(":root"):
         return tuple(PermissionResult(action, "ok", "the root user has all permissions") for action in _actions(grants))
     try:
-        results = _simulated(clients, _principal(clients, identity.arn), grants)
+        results = _simulated(clients, principal_arn(clients, identity.arn), grants)
     except CloudGpuError:
         results = _tested(clients, grants)
     return tuple(_worst(action, results) for action in _actions(grants))
@@ -89,7 +89,7 @@ def _context(grant: Grant) -> Iterator[dict[str, Any]]:
             }
 
 
-def _principal(clients: Clients, arn: str) -> str:
+def principal_arn(clients: Clients, arn: str) -> str:
     """Return the ARN of the principal whose policies apply.
 
     For a role session, the principal is the role, which is looked up because the session's ARN omits the role's path.

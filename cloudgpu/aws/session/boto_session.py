@@ -6,13 +6,19 @@ plain instead of ordered dictionaries, a session with all clients of `train` is 
 
 import gzip
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import boto3
 import botocore.session
-from botocore.loaders import JSONFileLoader
+from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES, ConstantProvider
+from botocore.loaders import JSONFileLoader, Loader
+
+_SECTIONS = ("s3", "proxies_config")
+"""Sections of the AWS configuration, which botocore reads beside its session variables."""
+_FILES = {"config_file": os.devnull, "credentials_file": os.devnull}
 
 
 class ServiceModelFiles(JSONFileLoader):
@@ -43,7 +49,28 @@ def _without_documentation(members: Sequence[tuple[str, Any]]) -> dict[str, Any]
 
 def open_boto_session(**settings: str | None) -> boto3.Session:
     """Open a boto3 session. `settings` are arguments of `boto3.Session`."""
-    source = botocore.session.get_session()
+    return boto3_session(botocore.session.get_session(), **settings)
+
+
+def open_isolated_session(access_key_id: str, secret_access_key: str, region: str) -> boto3.Session:
+    """Open a boto3 session that reads neither the user's AWS configuration files nor the AWS environment variables.
+
+    The rehearsal cloud has its own endpoint and key. A broken file or variable of the user must not stop it.
+    """
+    source = botocore.session.Session()
+    for name, (*_, default, convert) in BOTOCORE_DEFAUT_SESSION_VARIABLES.items():
+        source.session_var_map[name] = (None, None, _FILES.get(name, default), convert)
+    for name in _SECTIONS:
+        source.get_component("config_store").set_config_provider(name, ConstantProvider(None))
+    models = Loader(extra_search_paths=[Loader.BUILTIN_DATA_PATH], include_default_search_paths=False)
+    source.register_component("data_loader", models)
+    return boto3_session(
+        source, aws_access_key_id=access_key_id, aws_secret_access_key=secret_access_key, region_name=region
+    )
+
+
+def boto3_session(source: botocore.session.Session, **settings: str | None) -> boto3.Session:
+    """Return the boto3 session of a botocore session. `settings` are arguments of `boto3.Session`."""
     opened = boto3.Session(botocore_session=source, **settings)
     source.get_component("data_loader").file_loader = ServiceModelFiles()
     return opened

@@ -1,28 +1,32 @@
-"""Find credentials through boto3's credential chain (environment, profile, SSO ...), and explain each failure."""
+"""Find credentials through boto3's credential chain (environment, profile, SSO ...), and renew them."""
 
+import getpass
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+import re
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 import boto3
-from botocore import exceptions as boto
+from botocore.session import Session as BotocoreSession
+from botocore.utils import JSONFileCache
 
 from cloudgpu import files
-from cloudgpu.aws.session.boto_session import open_boto_session
-from cloudgpu.aws.session.errors import convert_errors
+from cloudgpu.aws.session.boto_session import boto3_session
+from cloudgpu.aws.session.credential_errors import (
+    MFA_CODE,
+    PROFILE_VARIABLES,
+    CredentialSource,
+    explain_errors,
+    mark_renewable,
+    mfa_hint,
+    missing_credentials,
+)
 from cloudgpu.errors import AuthError, CloudError
 from cloudgpu.files import FileRefusedError
-from cloudgpu.text import command
 
-EXPIRED_CODES = frozenset(
-    {"ExpiredToken", "ExpiredTokenException", "UnauthorizedSSOTokenError", "LoginRefreshRequired"}
-)
-"""Values of `AuthError.code` for expired credentials."""
-
-_SIGN_ON = (boto.SSOError, boto.TokenRetrievalError, boto.NoAuthTokenError)
-_BROKEN = (boto.InvalidConfigError, boto.ConfigParseError, boto.UnknownCredentialError)
 _FILES = {
     "AWS_CONFIG_FILE": "~/.aws/config",
     "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
@@ -30,54 +34,8 @@ _FILES = {
     "AWS_WEB_IDENTITY_TOKEN_FILE": "",
 }
 """Environment variable -> default path of the file that boto3 reads; empty if there is no default."""
-_METHODS = {
-    "env": "environment variables",
-    "shared-credentials-file": "credentials file",
-    "config-file": "configuration file",
-    "assume-role": "assumed role",
-    "assume-role-with-web-identity": "assumed role with a web identity",
-    "sso": "single sign-on",
-    "login": "aws login",
-    "custom-process": "credential process",
-    "container-role": "container role",
-    "iam-role": "instance role",
-}
-"""boto3's name for a credential source -> name in messages."""
-
-
-@dataclass(frozen=True)
-class CredentialSource:
-    """The source of the credentials in use. `profile` is empty for the default profile or if no profile is used."""
-
-    profile: str
-    method: str
-
-    @property
-    def label(self) -> str:
-        """Description of the source in messages, such as `profile research, single sign-on`."""
-        method = _METHODS.get(self.method, self.method)
-        return f"profile {self.profile}, {method}" if self.profile else method
-
-    @property
-    def renewal(self) -> str:
-        """Instruction for renewing the credentials."""
-        if self.method == "env":
-            return "set new values for AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or unset them"
-        if self.method == "login":
-            return self.aws("login")
-        if self.method == "sso" or not self.method:
-            return self.aws("sso", "login")
-        if self.method in ("shared-credentials-file", "config-file"):
-            return f"store new keys with `{self.aws('configure')}`, or run `{self.aws('sso', 'login')}`"
-        return f"renew the credentials of the {_METHODS.get(self.method, self.method)}{self._of_profile}"
-
-    def aws(self, *words: str) -> str:
-        """Return an AWS CLI command for this profile."""
-        return command("aws", *words, *(["--profile", self.profile] if self.profile else []))
-
-    @property
-    def _of_profile(self) -> str:
-        return f" of profile {self.profile}" if self.profile else ""
+_CLI_SESSIONS = "~/.aws/cli/cache"
+"""Folder in which the AWS CLI stores the sessions of assumed roles, with the keys that boto3 uses, too."""
 
 
 def check_configuration(environ: Mapping[str, str]) -> None:
@@ -99,126 +57,150 @@ def check_configuration(environ: Mapping[str, str]) -> None:
             continue  # boto3 handles missing and unreadable files
 
 
-def open_chain(profile: str, region: str) -> tuple[boto3.Session, CredentialSource]:
+class RenewableCredentials:
+    """Credentials that are fetched through the chain again if they cannot be refreshed or AWS rejects them as expired.
+
+    A command may run for longer than a login lasts. After a new login, or after the user has stored new keys, the same
+    clients continue with the new credentials. boto3 signs every request with `get_frozen_credentials`.
+    """
+
+    def __init__(self, profile: str, region: str) -> None:
+        """Fetch the credentials. A profile with MFA prompts for a code.
+
+        Raises:
+            AuthError: There are no credentials, they have expired, or their configuration is wrong.
+            CloudError: The credential provider is unreachable.
+        """
+        self._profile, self._region = profile, region
+        self._lock = Lock()
+        self._may_prompt = True
+        self._current, self.login = _resolve(profile, region, self._ask_for_mfa_code)
+        self._frozen()
+        self._may_prompt = False  # later, the terminal shows the progress of the command
+
+    @property
+    def method(self) -> str:
+        """boto3's name for the source of the credentials."""
+        return self.login.method
+
+    def get_frozen_credentials(self) -> Any:  # noqa: ANN401 - boto3's type
+        """Return the current keys, refreshed if necessary.
+
+        Raises:
+            AuthError: The credentials cannot be refreshed; the hint says what to type.
+            CloudError: The credential provider is unreachable.
+        """
+        try:
+            return self._frozen()
+        except AuthError:
+            self._fetch_again()
+            return self._frozen()
+
+    def get_deferred_property(self, name: str) -> Callable[[], Any]:
+        """Return a function that returns a member of the current keys, such as the account ID."""
+        return lambda: getattr(self.get_frozen_credentials(), name)
+
+    def replaced(self) -> bool:
+        """Fetch the credentials again because AWS rejected them. Return True if the chain now returns other keys."""
+        before = self._current
+        try:
+            old = self._frozen()
+            self._fetch_again()
+            return bool(self._frozen() != old)
+        except CloudError:
+            self._current = before
+            return False
+
+    def _fetch_again(self) -> None:
+        with self._lock:
+            self._current, self.login = _resolve(self._profile, self._region, self._ask_for_mfa_code)
+
+    def _ask_for_mfa_code(self, question: str, login: CredentialSource) -> str:
+        """Ask for an MFA code on the terminal.
+
+        Raises:
+            AuthError: There is no terminal, the command is already running, or the user entered no code.
+        """
+        if not (self._may_prompt and sys.stdin.isatty() and sys.stderr.isatty()):
+            of_profile = f"profile {login.profile}: " if login.profile else ""
+            needed = AuthError(f"{of_profile}an MFA code needs a terminal", code=MFA_CODE, hint=mfa_hint(login))
+            raise mark_renewable(needed, login)
+        code = getpass.getpass(question).strip()
+        if not re.fullmatch("[0-9]+", code):
+            raise AuthError("an MFA code consists of digits", code=MFA_CODE, hint="run the command again")
+        return code
+
+    def _frozen(self) -> Any:  # noqa: ANN401 - boto3's type
+        with explain_errors(self.login, f"fetching credentials ({self.login.label})"):
+            return self._current.get_frozen_credentials()
+
+
+def open_chain(profile: str, region: str) -> tuple[boto3.Session, RenewableCredentials]:
     """Open a boto3 session and fetch the user's credentials, so that expired credentials are reported immediately.
 
     Raises:
         AuthError: There are no credentials, they have expired, or their configuration is wrong.
         CloudError: The credential provider is unreachable.
     """
-    with _explain_errors(CredentialSource(profile, ""), "reading the AWS configuration"):
-        source = open_boto_session(profile_name=profile or None, region_name=region)
-        credentials = source.get_credentials()
+    credentials = RenewableCredentials(profile, region)
+    with explain_errors(credentials.login, "reading the AWS configuration"):
+        source = BotocoreSession()
+        source.register_component("credential_provider", _Resolver(credentials))
+        return boto3_session(source, profile_name=profile or None, region_name=region), credentials
+
+
+class _Resolver:
+    """Takes the place of botocore's credential chain in a session."""
+
+    def __init__(self, credentials: RenewableCredentials) -> None:
+        self._credentials = credentials
+
+    def load_credentials(self) -> RenewableCredentials:
+        """Return the credentials. botocore calls this method."""
+        return self._credentials
+
+
+def _resolve(profile: str, region: str, prompt: Callable[[str, CredentialSource], str]) -> tuple[Any, CredentialSource]:
+    """Return the credentials of the chain and their source. Reads the configuration and all caches again."""
+    named = profile or next(filter(None, (os.environ.get(name) for name in PROFILE_VARIABLES)), "")
+    unknown = CredentialSource(named, "")
+    with explain_errors(unknown, "reading the AWS configuration"):
+        source = BotocoreSession()
+        opened = boto3_session(source, profile_name=profile or None, region_name=region)
+        assumed: Any = source.get_component("credential_provider").get_provider("assume-role")
+        assumed.cache = _CliSessions(str(Path(_CLI_SESSIONS).expanduser()))
+        assumed._prompter = lambda question: prompt(question, unknown)  # botocore has no option for it
+        credentials = opened.get_credentials()
     if credentials is None:
-        which = f"profile {profile} has none" if profile else "neither the environment nor a profile contains any"
-        message = f"no AWS credentials were found: {which}"
-        raise AuthError(message, code="NoCredentials", hint=_login_hint(profile))
-    login = CredentialSource(
-        profile or ("" if credentials.method == "env" else _profile_name(source)), credentials.method
-    )
-    with _explain_errors(login, f"fetching credentials ({login.label})"):
-        credentials.get_frozen_credentials()
-    return source, login
+        raise missing_credentials(named, _unreadable_files(os.environ))
+    method = str(credentials.method)
+    return credentials, CredentialSource(profile or ("" if method == "env" else named), method)
 
 
-@contextmanager
-def add_renewal_hint(login: CredentialSource) -> Iterator[None]:
-    """Add the hint for renewing these credentials to an expired-token error that the block raises.
+class _CliSessions(JSONFileCache):
+    """Sessions of assumed roles: those that the AWS CLI stored, which are only read, and those of this process."""
 
-    Open sessions need this because AWS reports an expired token only when it is used.
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self._own: dict[str, Any] = {}
 
-    Raises:
-        AuthError: The block raised this error. For an expired token, the hint is replaced.
-    """
-    try:
-        yield
-    except AuthError as err:
-        if err.code in EXPIRED_CODES:
-            err.hint = login.renewal
-        raise
+    def __contains__(self, key: str) -> bool:
+        if key in self._own:
+            return True
+        try:
+            return "Expiration" in super().__getitem__(key)["Credentials"]
+        except (KeyError, TypeError, OSError, ValueError):
+            return False  # missing or damaged
 
+    def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - JSON
+        return self._own[key] if key in self._own else super().__getitem__(key)
 
-def _profile_name(source: boto3.Session) -> str:
-    return "" if source.profile_name == "default" else source.profile_name
-
-
-def _login_hint(profile: str) -> str:
-    login = CredentialSource(profile, "")
-    return (
-        f"run `{login.aws('configure')}` or `{login.aws('sso', 'login')}`; without an AWS account, use --on rehearsal"
-    )
+    def __setitem__(self, key: str, value: Any) -> None:  # noqa: ANN401 - JSON
+        self._own[key] = value
 
 
-@contextmanager
-def _explain_errors(login: CredentialSource, doing: str) -> Iterator[None]:
-    """Convert errors from the credential chain, and add a hint to those with a known cause.
-
-    Raises:
-        AuthError: The credentials are missing or invalid.
-        CloudError: The credential provider is unreachable.
-    """
-    try:
-        with convert_errors(doing):
-            yield
-    except CloudError as err:
-        raise _with_explanation(err, login, doing) from err.__cause__
-
-
-def _with_explanation(err: CloudError, login: CredentialSource, doing: str) -> CloudError:
-    cause = err.__cause__
-    for classes, explain in _EXPLANATIONS:
-        if isinstance(cause, classes):
-            code, text, hint = explain(cause, login)
-            return AuthError(f"{doing}: {text}", code=code, hint=hint)
-    if isinstance(err, AuthError) and err.code in EXPIRED_CODES:
-        return AuthError(err.message, code=err.code, request_id=err.request_id, hint=login.renewal)
-    return err
-
-
-Explanation = Callable[[BaseException, CredentialSource], tuple[str, str, str]]
-
-
-def _sign_on(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:
-    hint = CredentialSource(login.profile, "sso").renewal
-    return "UnauthorizedSSOTokenError", f"credentials expired: sign in again through single sign-on ({cause})", hint
-
-
-def _signed_out(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:
-    hint = CredentialSource(login.profile, "login").renewal
-    return "LoginRefreshRequired", f"credentials expired ({cause})", hint
-
-
-def _no_profile(cause: BaseException, _: CredentialSource) -> tuple[str, str, str]:
-    profiles = ", ".join(boto3.Session().available_profiles)
-    return (
-        "ProfileNotFound",
-        str(cause),
-        f"use one of these profiles: {profiles}" if profiles else "create a profile with `aws configure`",
-    )
-
-
-def _partial(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:
-    return "PartialCredentials", str(cause), f"complete the credentials, for example with `{login.aws('configure')}`"
-
-
-def _process(cause: BaseException, _: CredentialSource) -> tuple[str, str, str]:
-    return (
-        "CredentialRetrievalError",
-        str(cause),
-        "run the profile's credential_process command manually to see its error",
-    )
-
-
-def _broken(cause: BaseException, _: CredentialSource) -> tuple[str, str, str]:
-    hint = "correct the AWS configuration file (`aws configure list` shows the values in use)"
-    return "InvalidConfig", str(cause), hint
-
-
-_EXPLANATIONS: tuple[tuple[tuple[type[BaseException], ...], Explanation], ...] = (
-    (_SIGN_ON, _sign_on),
-    ((boto.LoginError,), _signed_out),
-    ((boto.ProfileNotFound,), _no_profile),
-    ((boto.PartialCredentialsError,), _partial),
-    ((boto.CredentialRetrievalError,), _process),
-    (_BROKEN, _broken),
-)
+def _unreadable_files(environ: Mapping[str, str]) -> str:
+    """Name the configuration files that the user may not read, which boto3 silently treats as empty."""
+    paths = (Path(environ.get(name) or default).expanduser() for name, default in _FILES.items() if default)
+    denied = [str(path) for path in paths if path.exists() and not os.access(path, os.R_OK)]
+    return f"; permission to read {' and '.join(denied)} is denied" if denied else ""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
@@ -15,6 +16,11 @@ from cloudgpu.plan.launch_error_codes import FailoverRule
 
 UNREACHABLE = "Unreachable"
 """`CloudError.code` for a call that received no usable response. The call may or may not have taken effect."""
+
+RENEWABLE_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"})
+"""Codes with which AWS rejects a call because of expired credentials, before the call has any effect."""
+RENEWAL = "cloudgpu renewal"
+"""Key of a response's metadata: the `CredentialSource` of the rejected call."""
 
 _REPORT = "run the command again with `cloudgpu --debug` to log the API calls, and report this error"
 _SERVER_FAULT = 500
@@ -30,6 +36,16 @@ _EXPIRED: Mapping[str, str] = {
 
 For example, EC2 reports an expired session as an expired request.
 """
+
+_DENIED_BY = re.compile(
+    r"(explicit deny in an? |because no )((?:[a-z-]+ ){0,3}?(?:policy|permissions boundary))\b", re.IGNORECASE
+)
+"""Matches AWS's statement about the kind of policy, for example `explicit deny in a service control policy`."""
+_ENCODED = re.compile(r"encoded authorization failure", re.IGNORECASE)
+_ROLE_ACTION = re.compile(r"iam:(?:CreateRole|CreateInstanceProfile|AddRoleToInstanceProfile|PutRolePolicy|PassRole)\b")
+_TAGS = "if it demands tags, set them with `tags` in the settings or the recipe"
+_ORGANIZATION = ("service control policy", "resource control policy")
+"""Policies of the organization, which overrule every policy of the account."""
 
 _TAKEN = re.compile(r"Duplicate$|AlreadyExists|EntityAlreadyExists|^ConflictException$")
 _GONE = re.compile(r"NotFound(Exception)?$|^NoSuch|\.Unknown$|^404$|DoesNotExist$")
@@ -186,10 +202,13 @@ def error_from_code(code: str, message: str, doing: str, *, request_id: str = ""
     effective = "InvalidInstanceType" if rule.summary == launch_error_codes.UNKNOWN_TYPE.summary else code
     reason = message.removeprefix(f"{code}: ").rstrip(".")
     text = f"{doing}: {_EXPIRED[code]}: {reason} ({code})" if code in _EXPIRED else f"{doing}: {reason} ({code})"
-    hint = _HINTS.get(effective) or _HINTS.get(_root(effective)) or _hint(code, rule)
+    hint = _HINTS.get(effective) or _HINTS.get(_root(effective)) or _hint(code, message, rule)
     if issubclass(rule.error, LaunchError):
         return rule.error(text, code=effective, hint=hint)
-    return rule.error(text, code=code, request_id=request_id, hint=hint)
+    err = rule.error(text, code=code, request_id=request_id, hint=hint)
+    if isinstance(err, AuthError):
+        err.renewable = code in RENEWABLE_CODES
+    return err
 
 
 def _root(code: str) -> str:
@@ -211,16 +230,41 @@ def is_taken(err: CloudGpuError) -> bool:
     return isinstance(err, CloudError) and bool(_TAKEN.search(err.code))
 
 
-def _hint(code: str, rule: FailoverRule) -> str:
+def _hint(code: str, message: str, rule: FailoverRule) -> str:
     if rule.summary == launch_error_codes.WRONG_IMAGE.summary:
         return _OTHER_IMAGE
     if _TAKEN.search(code):
         return "choose another cluster name, or run `cloudgpu down` for the cluster that uses this name"
     if rule.error is AuthError:
-        return "run `aws sts get-caller-identity`, and check the permissions of the identity that it prints"
+        return (
+            _denial_hint(message)
+            or "run `aws sts get-caller-identity`, and check the permissions of the identity that it prints"
+        )
     if rule.error is ThrottledError:
         return "run the command again in a minute: AWS is throttling requests"
     return ""
+
+
+def _denial_hint(message: str) -> str:
+    """Return which policy denies the call and what helps; empty if AWS's message does not say."""
+    parts = []
+    if _ROLE_ACTION.search(message):
+        parts.append(
+            "use existing roles: set `instance_profile`, and `expiry_schedule_role` or `expiry_schedule = false`"
+        )
+    found = _DENIED_BY.search(message)
+    if found:
+        kind = " ".join(found[2].lower().split())
+        which = f"{kind} of your organization" if kind in _ORGANIZATION else kind
+        explicit = found[1].lower().startswith("explicit")
+        verdict = f"denied by a rule in the {which}: {_TAGS}" if explicit else f"no {which} allows this"
+        parts.append(
+            f"{verdict}; otherwise ask your administrator" if explicit else f"{verdict}: ask your administrator"
+        )
+    if _ENCODED.search(message):
+        decode = "`aws sts decode-authorization-message --encoded-message TEXT` shows the policy that denies this"
+        parts.append(decode if found else f"{decode}: {_TAGS}")
+    return "; ".join(parts)
 
 
 def _from_error_response(err: boto.ClientError, doing: str) -> LaunchError | CloudError:
@@ -236,7 +280,11 @@ def _from_error_response(err: boto.ClientError, doing: str) -> LaunchError | Clo
             request_id=request_id,
             hint="try again in a few minutes: AWS returned a server error",
         )
-    return error_from_code(code, message, doing, request_id=request_id)
+    converted = error_from_code(code, message, doing, request_id=request_id)
+    login: Any = metadata.get(RENEWAL)
+    if login is not None and isinstance(converted, AuthError):
+        converted.hint, converted.renewable = login.renewal, login.is_renewable
+    return converted
 
 
 def _without_response(err: boto.BotoCoreError, doing: str) -> CloudGpuError:

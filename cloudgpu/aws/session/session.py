@@ -12,9 +12,10 @@ import boto3
 from botocore.config import Config
 
 from cloudgpu.aws.service_model.report import check_requests, report_file
-from cloudgpu.aws.session.boto_session import open_boto_session
-from cloudgpu.aws.session.credentials import CredentialSource, add_renewal_hint, check_configuration, open_chain
-from cloudgpu.aws.session.errors import convert_errors
+from cloudgpu.aws.session.boto_session import open_isolated_session
+from cloudgpu.aws.session.credential_errors import CredentialSource
+from cloudgpu.aws.session.credentials import RenewableCredentials, check_configuration, open_chain
+from cloudgpu.aws.session.errors import RENEWABLE_CODES, RENEWAL, convert_errors
 from cloudgpu.aws.session.eventual_consistency import NewResources
 from cloudgpu.aws.session.recording import CallRecorder
 from cloudgpu.clock import require_not_cancelled
@@ -97,14 +98,14 @@ class Session:
         endpoint: CloudEndpoint,
         region: str,
         on_call: OnCall | None = None,
-        login: CredentialSource = _REHEARSAL_KEY,
+        credentials: RenewableCredentials | None = None,
         recorder: CallRecorder | None = None,
     ) -> None:
         self.region = region
         self.endpoint = endpoint
         self._source = source
         self._on_call = on_call
-        self._login = login
+        self._credentials = credentials
         self._recorder = recorder
         self._built: dict[tuple[str, bool], Any] = {}
         self._lock = threading.Lock()
@@ -124,7 +125,7 @@ class Session:
 
     def in_region(self, region: str) -> "Session":
         """Return a session for another region, with the same endpoint and the credentials that were already fetched."""
-        other = Session(self._source, self.endpoint, region, self._on_call, self._login, self._recorder)
+        other = Session(self._source, self.endpoint, region, self._on_call, self._credentials, self._recorder)
         other._lock = self._lock  # both sessions use the same boto3 session, which must not create clients concurrently
         return other
 
@@ -144,9 +145,13 @@ class Session:
             AuthError: AWS does not accept the credentials.
             CloudError: AWS is unreachable.
         """
-        with add_renewal_hint(self._login), convert_errors("reading the caller's identity"):
+        with convert_errors("reading the caller's identity"):
             caller = self.client("sts").get_caller_identity()
         return Identity(str(caller["Account"]), str(caller["Arn"]), self._login)
+
+    @property
+    def _login(self) -> CredentialSource:
+        return _REHEARSAL_KEY if self._credentials is None else self._credentials.login
 
     def _client(self, service: str, *, once: bool) -> Any:  # noqa: ANN401
         """Return a cached client. boto3 clients are thread-safe, but creating them is not."""
@@ -168,6 +173,8 @@ class Session:
         report = report_file(os.environ)
         if report is not None:
             check_requests(client, report)
+        if self._credentials is not None:
+            _renew_when_rejected(client, self._credentials)
         if service == "ec2":
             self._new_resources.watch(client)
         client.meta.events.register("needs-retry", _stop_retries)
@@ -193,16 +200,11 @@ def connect(
         AuthError: There are no credentials, they have expired, or the profile does not exist.
         CloudError: The credential provider is unreachable.
     """
-    check_configuration(os.environ)
     if not endpoint.url:
-        source, login = open_chain(profile or "", region)
-        return Session(source, endpoint, region, on_call, login, recorder)
-    with convert_errors("reading the AWS configuration"):
-        source = open_boto_session(
-            aws_access_key_id=endpoint.access_key_id,
-            aws_secret_access_key=endpoint.secret_access_key,
-            region_name=region,
-        )
+        check_configuration(os.environ)
+        source, credentials = open_chain(profile or "", region)
+        return Session(source, endpoint, region, on_call, credentials, recorder)
+    source = open_isolated_session(endpoint.access_key_id, endpoint.secret_access_key, region)
     return Session(source, endpoint, region, on_call, recorder=recorder)
 
 
@@ -229,6 +231,24 @@ def _stop_retries(response: tuple[Any, Any] | None, **_: Any) -> None:  # noqa: 
     """End a failed request of an interrupted command instead of retrying it. An answer from AWS is not discarded."""
     if response is None or response[0].status_code >= HTTPStatus.BAD_REQUEST:
         require_not_cancelled()
+
+
+def _renew_when_rejected(client: Any, credentials: RenewableCredentials) -> None:  # noqa: ANN401 - a boto3 client
+    """Repeat a call that AWS rejected because of expired credentials, if the user has renewed them in the meantime.
+
+    AWS rejects such a call before it has any effect.
+    """
+
+    def decide(response: Any = None, attempts: int = 1, **_: Any) -> float | None:  # noqa: ANN401
+        parsed = response[1] if response else {}
+        if parsed.get("Error", {}).get("Code") not in RENEWABLE_CODES:
+            return None
+        if attempts < _ATTEMPTS and credentials.replaced():
+            return 0
+        parsed.setdefault("ResponseMetadata", {})[RENEWAL] = credentials.login
+        return None
+
+    client.meta.events.register("needs-retry", decide)
 
 
 def _report_calls(client: Any, service: str, on_call: OnCall) -> None:  # noqa: ANN401

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 
 from cloudgpu.aws.ec2 import input_checks
 from cloudgpu.aws.ec2.tag_search import ENABLED_EVERYWHERE, enabled_regions
+from cloudgpu.aws.iam.passed_profile import inspect_profile
 from cloudgpu.aws.iam.service_roles import service_role_names
 from cloudgpu.aws.session.session import Session
 from cloudgpu.errors import CloudError
-from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence
+from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence, ProfileSeen
 
 
 class AwsInspector:
@@ -23,6 +24,10 @@ class AwsInspector:
     def named(self, kind: NamedKind, name: str, region: str) -> tuple[Presence, str]:
         """Return whether a named resource exists and, if unknown, the reason. Roles do not depend on the region."""
         return input_checks.check_named_resource(self._session(region or self._region), kind, name)
+
+    def profile(self, name: str, *, session_manager: bool) -> ProfileSeen | None:
+        """Return whether the caller may launch nodes with an instance profile, and what it lacks; None if not found."""
+        return inspect_profile(self._session(self._region), name, session_manager=session_manager)
 
     def regions(self) -> Sequence[str]:
         """Return every region that is enabled for the account.

@@ -118,7 +118,7 @@ class AwsRegions:
         if failures:
             left = [line for err in failures for line in getattr(err, "left", (err.message,))]
             message = "; ".join(err.message for err in failures)
-            raise TeardownError(message, left=left, hint="run the same command again")
+            raise TeardownError(message, left=left, hint="run the same command again") from failures[0]
 
     def _release_in(self, region: str, found: Sequence[FoundResource]) -> CloudGpuError | None:
         try:

@@ -10,7 +10,7 @@ from cloudgpu.backends.aws.node_addresses import region_of
 from cloudgpu.backends.aws.ports import Cloud
 from cloudgpu.backends.environment import BackendEnvironment
 from cloudgpu.backends.node_connections import NodeCarriers, NodeConnections
-from cloudgpu.errors import UsageError
+from cloudgpu.errors import CloudError, ConnectError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.tcp_connector import CarryingCommand
 from cloudgpu.targets import is_simulated
@@ -38,9 +38,16 @@ class SessionManager:
 
         Raises:
             ConnectError: The node's SSM agent is not connected to AWS, for example because the node is still booting.
+                Or the caller's credentials have expired.
             CloudError: AWS rejected the request.
         """
-        started = session_manager.start(self.clients(node), node.instance_id, node.port, self.profile)
+        try:
+            started = session_manager.start(self.clients(node), node.instance_id, node.port, self.profile)
+        except CloudError as err:
+            if not err.renewable:
+                raise
+            # The node is still running. With new credentials, another attempt succeeds.
+            raise ConnectError(err.message, hint=err.hint) from err
         return CarryingCommand((*self.plugin, *started.arguments), {**self.environ, **started.variables})
 
 

@@ -27,6 +27,45 @@ def named_resources_exist(case: CheckInput) -> Iterator[Issue]:
             )
 
 
+@check(
+    "instance-profile",
+    "error",
+    "An instance profile that the caller may not use, or that allows too little, fails late.",
+)
+def instance_profile_usable(case: CheckInput) -> Iterator[Issue]:
+    """Report an instance profile without a role, one that the caller may not pass, and what its role does not allow."""
+    seen = case.question.quotes.survey.profile
+    if seen is None:
+        return
+    if not seen.role:
+        yield Issue("the instance profile has no role, so nodes get no credentials", "add a role to the profile")
+        return
+    allow = f"your identity needs iam:PassRole for role {seen.role} with iam:PassedToService ec2.amazonaws.com"
+    if seen.may_pass is None:
+        message = f"cannot tell whether you may launch nodes with role {seen.role}: {seen.why}"
+        yield Issue(message, allow, severity="unknown")
+    elif not seen.may_pass:
+        yield Issue(f"you may not launch nodes with role {seen.role} ({seen.why})", allow)
+    if seen.node_lacks is None:
+        message = f"cannot tell whether role {seen.role} allows Session Manager"
+        yield Issue(message, "it must allow the actions in docs/explanation/provisioning.md", severity="unknown")
+    elif seen.node_lacks:
+        yield Issue(f"role {seen.role} does not allow {', '.join(seen.node_lacks)}, which reach = ssm needs")
+
+
+@check("region-origin", "note", "A cluster in an unexpected region is far from its data, and other quotas apply.")
+def region_origin(case: CheckInput) -> Iterator[Issue]:
+    """Tell which setting or variable determines the region, if the recipe does not."""
+    question, origin = case.question, case.question.quotes.survey.region_origin
+    if origin is None or question.recipe.resources.regions or question.recipe.resources.zones:
+        return
+    if origin:
+        yield Issue(f"region {question.default_region}: {origin}")
+    else:
+        fix = "set the region in the settings, in AWS_REGION or in your AWS profile, or use --region"
+        yield Issue(f"region {question.default_region}: the default, because no setting names one", fix)
+
+
 @check("spot-role", "warning", "A spot launch needs a service-linked role, which not every identity may create.")
 def spot_role_exists(case: CheckInput) -> Iterator[Issue]:
     """Report a missing service-linked role for spot. AWS creates it at the first launch, if the caller may do so."""

@@ -36,7 +36,9 @@ def data_reachable(case: CheckInput) -> Iterator[Issue]:
 @check("data-role", "warning", "A role that you provide may lack permission to read or write the data.")
 def role_permissions(case: CheckInput) -> Iterator[Issue]:
     """Report which permissions a role named in the settings needs for the buckets that nodes mount or write to."""
-    roles = [resource.name for resource in case.question.quotes.survey.named if resource.kind == "role"]
+    survey = case.question.quotes.survey
+    roles = [resource.name for resource in survey.named if resource.kind == "role"]
+    roles += [survey.profile.role] if survey.profile is not None and survey.profile.role else []
     recipe = case.question.recipe
     mounted = [data for data in recipe.data if data.mode == "mount" and source_of(data.source).kind == "s3"]
     for role in roles:

@@ -46,6 +46,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     network.several_network_cards,
     network.tcp_network,
     account.named_resources_exist,
+    account.instance_profile_usable,
+    account.region_origin,
     account.spot_role_exists,
     market.reservation_terms,
     market.gang_launch_possible,

@@ -219,3 +219,58 @@ def test_settings_file_in_utf_16_is_to_be_saved_as_utf_8(work: Path, encoding: s
     with pytest.raises(UsageError, match="UTF-16") as refused:
         load(flags={}, environ={}, cwd=work)
     assert refused.value.hint == "save the file as UTF-8"
+
+
+ON_AWS = {"CLOUDGPU_TARGET": "aws"}
+
+
+@pytest.fixture
+def aws_files(tmp_path: Path) -> dict[str, str]:
+    """The environment of a user of AWS: target `aws`, and AWS's two files."""
+    (tmp_path / "config").mkdir(exist_ok=True)
+    config = write(
+        tmp_path / "aws-config",
+        "[default]\nregion = us-west-1\n[profile gpu]\nregion = eu-west-1\n"
+        "[profile 'with space']\nregion = eu-west-2\n[profile no-region]\noutput = json\n",
+    )
+    keys = write(tmp_path / "aws-keys", "[keys]\nregion = eu-west-3\n")
+    return {**ON_AWS, "AWS_CONFIG_FILE": str(config), "AWS_SHARED_CREDENTIALS_FILE": str(keys)}
+
+
+@pytest.mark.parametrize(
+    ("variables", "region", "origin"),
+    [
+        ({}, "us-west-1", "profile default in "),
+        ({"AWS_PROFILE": "gpu"}, "eu-west-1", "profile gpu in "),
+        ({"AWS_PROFILE": "with space"}, "eu-west-2", "profile with space in "),
+        ({"AWS_PROFILE": "keys"}, "eu-west-3", "profile keys in "),
+        ({"AWS_PROFILE": "gpu", "CLOUDGPU_AWS_PROFILE": "keys"}, "eu-west-3", "profile keys in "),
+        ({"AWS_PROFILE": "no-region"}, "us-east-1", "default"),
+        ({"AWS_PROFILE": "unknown"}, "us-east-1", "default"),
+        ({"AWS_DEFAULT_REGION": "sa-east-1", "AWS_PROFILE": "gpu"}, "sa-east-1", "environment AWS_DEFAULT_REGION"),
+        ({"AWS_REGION": "ca-west-1", "AWS_DEFAULT_REGION": "sa-east-1"}, "ca-west-1", "environment AWS_REGION"),
+        ({"AWS_REGION": "ca-west-1", "CLOUDGPU_REGION": "eu-south-2"}, "eu-south-2", "environment CLOUDGPU_REGION"),
+        ({"AWS_REGION": "ca-west-1", "CLOUDGPU_TARGET": "rehearsal"}, "us-east-1", "default"),
+        ({"AWS_REGION": "", "AWS_PROFILE": ""}, "us-west-1", "profile default in "),
+        ({"AWS_CONFIG_FILE": "/nowhere"}, "us-east-1", "default"),
+    ],
+)
+def test_region_of_aws_precedes_the_default(
+    work: Path, aws_files: dict[str, str], variables: dict[str, str], region: str, origin: str
+) -> None:
+    found = load(flags={}, environ={**aws_files, **variables}, cwd=work)
+    assert found.region == region
+    assert found.explain("region").origin.startswith(origin)
+
+
+@pytest.mark.parametrize(
+    "content", ["[default\n", "region = x\n", "\ufeff[default]\nregion=", "[default]\nregion", "['a]\n"]
+)
+def test_malformed_aws_file_is_left_to_the_credentials(work: Path, aws_files: dict[str, str], content: str) -> None:
+    Path(aws_files["AWS_CONFIG_FILE"]).write_text(content)
+    assert load(flags={}, environ=aws_files, cwd=work).region == "us-east-1"
+
+
+def test_invalid_region_of_aws_is_rejected_with_its_source(work: Path) -> None:
+    with pytest.raises(UsageError, match="environment AWS_REGION: region: invalid value 'nowhere'"):
+        load(flags={}, environ={**ON_AWS, "AWS_REGION": "nowhere"}, cwd=work)

@@ -14,6 +14,7 @@ from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling, name_in_use_error
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
 from cloudgpu.backends.lifecycle.console_logs import log_folder, save_consoles
+from cloudgpu.backends.lifecycle.credential_wait import CredentialWait
 from cloudgpu.backends.lifecycle.deletion import delete_after_failure
 from cloudgpu.backends.lifecycle.launch_request import Requester, candidates_in_order, new_record, require_applicable
 from cloudgpu.backends.lifecycle.node_check import launched
@@ -183,7 +184,8 @@ class Provisioning:
         ClusterStorage(self._context).attach(record, launched_instance_ids(applied))
         ids = launched_instance_ids(applied)
         try:
-            inventory = self._context.cloud.inventory(record, ids, self._context.emit)
+            wait = CredentialWait(self._context.clock, self._context.emit, record.lifecycle.expires_at)
+            inventory = wait.retry(lambda: self._context.cloud.inventory(record, ids, self._context.emit))
         except CloudError as err:
             failed = {index: ids[index] for index in err.nodes}
             folder = log_folder(self._context.home, record)

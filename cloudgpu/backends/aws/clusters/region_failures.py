@@ -84,7 +84,8 @@ class RegionFailures:
         hints = dict.fromkeys(err.hint for err in errors if err.hint and self._name not in err.hint)
         places = ", ".join(_place(region) for region in self._errors)
         message = f"cluster {self._name} is not confirmed deleted in {places}"
-        raise TeardownError(message, left=left, hint="; ".join([*hints, again])) from errors[0]
+        cause = next((err for err in errors if err.renewable), errors[0])
+        raise TeardownError(message, left=left, hint="; ".join([*hints, again])) from cause
 
 
 def _place(region: str) -> str:

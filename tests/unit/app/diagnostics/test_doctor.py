@@ -13,7 +13,7 @@ from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult
 from cloudgpu.aws.iam.service_roles import SPOT, STORAGE_ROLES
 from cloudgpu.aws.pricing.quotas import QuotaLimit
-from cloudgpu.aws.session.credentials import CredentialSource
+from cloudgpu.aws.session.credential_errors import CredentialSource
 from cloudgpu.aws.session.session import Identity
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.cli.render.doctor import diagnostic_lines

@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.app.planning.preflight import Preflight
 from cloudgpu.errors import AuthError
-from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedThing
+from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedThing, ProfileSeen
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.settings import load
 
@@ -31,6 +31,10 @@ class Account:
         if kind == "role":
             return "unknown", f"not allowed to look for {name}"
         return ("there", "") if (name, region) in (("ann", "us-east-1"), ("vpc-1", "eu-west-1")) else ("missing", "")
+
+    def profile(self, name: str, *, session_manager: bool):
+        self.queries.append(f"profile {name} {session_manager}")
+        return ProfileSeen("gpu", True, "simulated", ())
 
     def regions(self):
         if self.denied:
@@ -107,6 +111,28 @@ def test_key_pair_is_checked_in_every_region_and_role_once(look):
         NamedThing("key pair", "ann", "eu-west-1", "missing", "", "key_name"),
         NamedThing("role", "gpu", "", "unknown", "not allowed to look for gpu", "role_name"),
     )
+
+
+@pytest.mark.parametrize(("reach", "sessions"), [("direct", False), ("ssm", True)])
+def test_instance_profile_of_the_settings_is_inspected(look, reach, sessions):
+    account = Account()
+    found = look(recipe(), account, instance_profile="gpu", reach=reach)
+    assert found.profile == ProfileSeen("gpu", True, "simulated", ())
+    assert account.queries == [f"profile gpu {sessions}", "instance profile gpu"]
+    assert look(recipe(), None, instance_profile="gpu").profile is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "origin"),
+    [
+        ({"target": "aws"}, ""),
+        ({"target": "aws", "region": "eu-west-1"}, "flag --region"),
+        ({"target": "rehearsal", "region": "eu-west-1"}, None),
+        ({"target": "ssh", "region": "eu-west-1"}, None),
+    ],
+)
+def test_origin_of_the_region_is_known_on_aws(look, flags, origin):
+    assert look(recipe(), **flags).region_origin == origin
 
 
 def test_network_resource_is_missing_only_if_absent_in_all_regions(look):

@@ -1,13 +1,13 @@
 """A cluster that another process is deleting: its run is cancelled, and the deletion is awaited or taken over."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait
 from cloudgpu.engine.lease import ClusterLease
-from cloudgpu.errors import BusyError
+from cloudgpu.errors import AuthError, BusyError, CloudGpuError, TeardownError
 from cloudgpu.state.run_record import RunRecord
 from tests.manual_clock import ManualClock
 
@@ -68,6 +68,67 @@ def test_waiting_for_another_deletion_times_out(workspace, ending):
     with lease(workspace), pytest.raises(BusyError):
         delete_or_wait(workspace.context, ending)
     assert workspace.clock.monotonic() - began >= 1200
+
+
+def expired():
+    err = AuthError("credentials expired", code="ExpiredToken", hint="aws sso login --profile gpu")
+    err.renewable = True
+    return err
+
+
+def in_one_region():
+    err = TeardownError("cluster demo is not confirmed deleted", hint="run `cloudgpu down demo` again")
+    err.__cause__ = expired()
+    return err
+
+
+@pytest.fixture
+def failing(workspace, monkeypatch):
+    """Let the cluster's deletion fail with these errors, in this order, before it succeeds."""
+
+    def fail(*errors):
+        rest, real = list(errors), workspace.context.clusters.delete
+
+        def delete(clusters, name, region):
+            if rest:
+                raise rest.pop(0)
+            return real(name, region)
+
+        monkeypatch.setattr(type(workspace.context.clusters), "delete", delete)
+
+    return fail
+
+
+@pytest.mark.parametrize("error", [expired, in_one_region])
+def test_deletion_waits_for_new_credentials(workspace, ending, failing, error):
+    failing(*(error() for _ in range(9)))
+    before = workspace.clock.now()
+    delete_or_wait(workspace.context, ending)
+    assert workspace.records.cluster("demo") is None
+    assert workspace.clock.now() > before
+    until = f"{ending.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC"
+    assert [note for note in workspace.notes if "credentials" in note] == [
+        "credentials expired; the nodes are not affected",
+        f"waiting for new credentials until {until}: aws sso login --profile gpu",
+        "the new credentials are valid; continuing",
+    ]
+
+
+def test_deletion_waits_for_credentials_only_until_the_nodes_end(workspace, ending, failing):
+    failing(*(expired() for _ in range(1000)))
+    with pytest.raises(AuthError):
+        delete_or_wait(workspace.context, ending)
+    late = workspace.clock.now() - ending.lifecycle.expires_at
+    assert timedelta(0) <= late < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("error", [AuthError("denied", code="AccessDenied"), TeardownError("left", left=["i-1"])])
+def test_deletion_does_not_wait_if_new_credentials_would_not_help(workspace, ending, failing, error):
+    failing(error)
+    before = workspace.clock.now()
+    with pytest.raises(CloudGpuError):
+        delete_or_wait(workspace.context, ending)
+    assert workspace.clock.now() == before
 
 
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

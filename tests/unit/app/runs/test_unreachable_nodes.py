@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.app.runs.datasets import has_checkpoint
 from cloudgpu.app.runs.lost_nodes import Interruptions, describe_notice, what_is_lost
 from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
-from cloudgpu.errors import BadRequestError, CloudError, ConnectError
+from cloudgpu.errors import AuthError, BadRequestError, CloudError, ConnectError
 from cloudgpu.run.verdict import SpotNotice
 from cloudgpu.state.run_record import RunRecord
 
@@ -48,6 +48,23 @@ def test_expiry_is_given_as_reason_for_terminated_node(workspace, silence):
     workspace.clock.sleep(7200)
     with pytest.raises(ConnectError, match="is terminated: the cluster expired at"):
         silent(nodes[0], TROUBLE)
+
+
+def test_expired_credentials_do_not_end_the_run_and_are_reported_once(workspace, silence, monkeypatch):
+    silent, nodes = silence
+
+    def expired(region, instance_ids):
+        err = AuthError("credentials expired", code="ExpiredToken", hint="aws sso login --profile gpu")
+        err.renewable = True
+        raise err
+
+    monkeypatch.setattr(workspace.cloud, "instance_states", expired)
+    silent(nodes[0], TROUBLE)
+    silent(nodes[1], TROUBLE)
+    assert not silent.all_terminated()
+    assert [note.text for note in workspace.heard if "credentials" in note.text] == [
+        "credentials expired; the run continues. To renew them: aws sso login --profile gpu"
+    ]
 
 
 def test_failed_cloud_query_does_not_mark_nodes_terminated(workspace, silence, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 from cloudgpu.aws.iam import permission_probe
 from cloudgpu.aws.iam.grants import REQUEST_HAS_TAG, RESOURCE_HAS_TAG, Grant
 from cloudgpu.aws.iam.permission_probe import probe_permissions
-from cloudgpu.aws.session.credentials import CredentialSource
+from cloudgpu.aws.session.credential_errors import CredentialSource
 from cloudgpu.aws.session.session import Identity
 
 LOOK = Grant("Look", "look", ("ec2:DescribeVpcs",))

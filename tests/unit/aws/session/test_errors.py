@@ -170,3 +170,41 @@ def test_taken_name_error_suggests_another_cluster_name() -> None:
 
 def test_quota_hint_names_quota_code() -> None:
     assert "L-417A185B" in error_from_code("VcpuLimitExceeded", "", "").hint
+
+
+SCP = "User: arn:aws:iam::1:user/a is not authorized to perform: {} on resource: * with an explicit deny in a {}"
+ENCODED = "You are not authorized to perform this operation. Encoded authorization failure message: 4OyW-x"
+
+
+@pytest.mark.parametrize(
+    ("message", "hints", "not_in_hint"),
+    [
+        (
+            SCP.format("ec2:RunInstances", "service control policy: arn:aws:organizations::1:policy/o-1/p-1"),
+            ("denied by a rule in the service control policy of your organization", "`tags`"),
+            "instance_profile",
+        ),
+        (
+            SCP.format("ec2:RunInstances", "permissions boundary"),
+            ("denied by a rule in the permissions boundary",),
+            "organization",
+        ),
+        (SCP.format("iam:CreateRole", "permissions boundary"), ("set `instance_profile`", "expiry_schedule_role"), ""),
+        (
+            "not authorized to perform: iam:CreateInstanceProfile because no identity-based policy allows the action",
+            ("set `instance_profile`", "no identity-based policy allows this: ask your administrator"),
+            "organization",
+        ),
+        (ENCODED, ("decode-authorization-message", "`tags`"), "organization"),
+        (
+            SCP.format("ec2:CreateVolume", "service control policy") + ". " + ENCODED,
+            ("decode-auth", "service control"),
+            "",
+        ),
+        ("You are not authorized to perform this operation.", ("get-caller-identity",), "tags"),
+    ],
+)
+def test_denial_names_the_policy_and_what_helps(message: str, hints: tuple[str, ...], not_in_hint: str) -> None:
+    err = error_from_code("UnauthorizedOperation", message, "launching")
+    assert all(hint in err.hint for hint in hints), err.hint
+    assert not not_in_hint or not_in_hint not in err.hint

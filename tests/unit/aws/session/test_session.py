@@ -1,5 +1,7 @@
+import os
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +32,54 @@ def test_custom_endpoint_bypasses_proxy(monkeypatch: pytest.MonkeyPatch) -> None
     assert client.meta.endpoint_url == HERE.url
     assert client.meta.config.proxies == {}
     assert client.meta.config.s3["addressing_style"] == "path"
+
+
+BROKEN_VARIABLES = {
+    "AWS_PROFILE": "nobody",
+    "AWS_DEFAULT_PROFILE": "nobody",
+    "AWS_RETRY_MODE": "sometimes",
+    "AWS_MAX_ATTEMPTS": "many",
+    "AWS_DEFAULTS_MODE": "nonsense",
+    "AWS_DATA_PATH": "/nowhere",
+    "AWS_CA_BUNDLE": "/nowhere",
+    "AWS_USE_FIPS_ENDPOINT": "true",
+    "AWS_USE_DUALSTACK_ENDPOINT": "true",
+    "AWS_S3_US_EAST_1_REGIONAL_ENDPOINT": "nonsense",
+    "AWS_REQUEST_MIN_COMPRESSION_SIZE_BYTES": "-1",
+    "AWS_ENDPOINT_URL_EC2": "http://127.0.0.1:1",
+    "AWS_WEB_IDENTITY_TOKEN_FILE": "/nowhere",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_VARIABLES)
+def test_rehearsal_ignores_the_callers_aws_variables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, BROKEN_VARIABLES[name])
+    session = connect(HERE, "us-east-1")
+    assert {session.client(service).meta.endpoint_url for service in ("ec2", "s3", "sts", "iam")} == {HERE.url}
+
+
+@pytest.mark.parametrize("variable", ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"])
+@pytest.mark.parametrize(
+    "content", [b"[default\nbroken", b"\xff\xfe\x00", b"[default]\ns3 = 1\nregion = nowhere\n", None]
+)
+def test_rehearsal_ignores_the_callers_aws_files(
+    variable: str, content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "aws"
+    if content is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(content)
+    monkeypatch.setenv(variable, str(path))
+    assert connect(HERE, "us-east-1").client("s3").meta.endpoint_url == HERE.url
+
+
+def test_rehearsal_ignores_the_callers_service_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = tmp_path / ".aws" / "models" / "ec2" / "2099-01-01"
+    models.mkdir(parents=True)
+    (models / "service-2.json").write_text("broken")
+    monkeypatch.setattr("botocore.loaders.Loader.CUSTOMER_DATA_PATH", str(tmp_path / ".aws" / "models"))
+    assert connect(HERE, "us-east-1").client("ec2").meta.endpoint_url == HERE.url
 
 
 def test_launch_client_never_retries_but_others_do() -> None:

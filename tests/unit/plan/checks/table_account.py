@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import date
 
-from cloudgpu.plan.named_resources import NamedResources, NamedThing
+from cloudgpu.plan.named_resources import NamedResources, NamedThing, ProfileSeen
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
 from tests.unit.plan.checks.worlds import (
@@ -20,6 +20,7 @@ from tests.unit.plan.checks.worlds import (
     surveyed,
 )
 
+PASS_ROLE = "your identity needs iam:PassRole for role gpu with iam:PassedToService ec2.amazonaws.com"
 SPOT = {**TWO, "market": "spot"}
 
 QUOTA_REQUEST = (
@@ -253,6 +254,54 @@ ACCOUNT = (
         fails(
             named(NamedThing("role", "gpu", "", "unknown", "iam:GetRole is denied", "role_name")),
             ("unknown", "cannot tell whether role gpu exists: iam:GetRole is denied", ""),
+        ),
+    ),
+    row(
+        "instance-profile",
+        (PlanInputs(), surveyed(NamedResources(profile=ProfileSeen("gpu", may_pass=True, why="", node_lacks=())))),
+        fails(
+            surveyed(NamedResources(profile=ProfileSeen("", may_pass=None, why=""))),
+            ("error", "the instance profile has no role, so nodes get no credentials", "add a role to the profile"),
+        ),
+        fails(
+            surveyed(NamedResources(profile=ProfileSeen("gpu", may_pass=None, why="not allowed", node_lacks=()))),
+            ("unknown", "cannot tell whether you may launch nodes with role gpu: not allowed", PASS_ROLE),
+        ),
+        fails(
+            surveyed(NamedResources(profile=ProfileSeen("gpu", False, "IAM policy simulation: implicitDeny", ()))),
+            ("error", "you may not launch nodes with role gpu (IAM policy simulation: implicitDeny)", PASS_ROLE),
+        ),
+        fails(
+            surveyed(NamedResources(profile=ProfileSeen("gpu", True, "", ("ssmmessages:CreateDataChannel",)))),
+            ("error", "role gpu does not allow ssmmessages:CreateDataChannel, which reach = ssm needs", ""),
+        ),
+        fails(
+            surveyed(NamedResources(profile=ProfileSeen("gpu", True, "", None))),
+            (
+                "unknown",
+                "cannot tell whether role gpu allows Session Manager",
+                "it must allow the actions in docs/explanation/provisioning.md",
+            ),
+        ),
+    ),
+    row(
+        "region-origin",
+        (
+            PlanInputs(),
+            surveyed(NamedResources(region_origin="flag --region"), resources={**TWO, "regions": ["eu-west-1"]}),
+            surveyed(NamedResources(region_origin=""), resources={**TWO, "zones": ["us-east-1a"]}),
+        ),
+        fails(
+            surveyed(NamedResources(region_origin="environment AWS_REGION")),
+            ("note", "region us-east-1: environment AWS_REGION", ""),
+        ),
+        fails(
+            surveyed(NamedResources(region_origin="")),
+            (
+                "note",
+                "region us-east-1: the default, because no setting names one",
+                "set the region in the settings, in AWS_REGION or in your AWS profile, or use --region",
+            ),
         ),
     ),
     row(

@@ -1,0 +1,93 @@
+"""Existing instance profiles: whether the caller may pass their role, and what the role allows."""
+
+import pytest
+
+from cloudgpu.aws.iam.passed_profile import inspect_profile
+from cloudgpu.aws.session.credential_errors import CredentialSource
+from cloudgpu.aws.session.session import Identity
+from cloudgpu.plan.named_resources import ProfileSeen
+
+ROLE = "arn:aws:iam::111122223333:role/gpu"
+USER = "arn:aws:iam::111122223333:user/ann"
+CONTEXT = {
+    "ContextKeyName": "iam:PassedToService",
+    "ContextKeyValues": ["ec2.amazonaws.com"],
+    "ContextKeyType": "string",
+}
+PASS = {
+    "PolicySourceArn": USER,
+    "ActionNames": ["iam:PassRole"],
+    "ResourceArns": [ROLE],
+    "ContextEntries": [CONTEXT],
+}
+
+
+@pytest.fixture
+def account(scripted, monkeypatch: pytest.MonkeyPatch):
+    """An account with the profile `gpu`. The function returns the stub of IAM."""
+
+    def with_roles(*names: str, caller: str = USER):
+        identity = Identity("111122223333", caller, CredentialSource("", "env"))
+        monkeypatch.setattr(type(scripted), "identity", lambda _: identity, raising=False)
+        dates = {"CreateDate": "2026-01-01", "Path": "/"}
+        roles = [{"RoleName": name, "RoleId": "AROA" + "A" * 12, "Arn": ROLE, **dates} for name in names]
+        about = {"InstanceProfileName": "gpu", "InstanceProfileId": "AIPA" + "A" * 12, "Arn": ROLE, **dates}
+        iam = scripted.stub("iam")
+        asked = {"InstanceProfileName": "gpu"}
+        iam.add_response("get_instance_profile", {"InstanceProfile": {**about, "Roles": roles}}, asked)
+        return iam
+
+    return with_roles
+
+
+def decided(**decisions: str):
+    rows = [
+        {"EvalActionName": action.replace("_", ":"), "EvalDecision": decision} for action, decision in decisions.items()
+    ]
+    return {"EvaluationResults": rows}
+
+
+@pytest.mark.parametrize(
+    ("decision", "may_pass"), [("allowed", True), ("implicitDeny", False), ("explicitDeny", False)]
+)
+def test_simulator_tells_whether_the_role_may_be_passed(scripted, account, decision: str, may_pass: bool) -> None:
+    account("gpu").add_response("simulate_principal_policy", decided(iam_PassRole=decision), PASS)
+    seen = inspect_profile(scripted, "gpu", session_manager=False)
+    assert seen == ProfileSeen("gpu", may_pass, f"IAM policy simulation: {decision}", ())
+    scripted.done()
+
+
+def test_without_the_simulator_everything_is_unknown(scripted, account) -> None:
+    iam = account("gpu")
+    for _ in range(2):
+        iam.add_client_error("simulate_principal_policy", "AccessDenied", "not allowed")
+    seen = inspect_profile(scripted, "gpu", session_manager=True)
+    assert seen is not None
+    assert (seen.may_pass, seen.node_lacks) == (None, None)
+    assert "not allowed" in seen.why
+
+
+def test_actions_that_the_role_denies_its_nodes_are_named(scripted, account) -> None:
+    iam = account("gpu", caller="arn:aws:iam::111122223333:root")
+    iam.add_response(
+        "simulate_principal_policy",
+        decided(ssm_UpdateInstanceInformation="allowed", ssmmessages_OpenDataChannel="allowed"),
+    )
+    seen = inspect_profile(scripted, "gpu", session_manager=True)
+    assert seen is not None
+    assert seen.may_pass
+    assert seen.node_lacks == (
+        "ssmmessages:CreateControlChannel",
+        "ssmmessages:CreateDataChannel",
+        "ssmmessages:OpenControlChannel",
+    )
+
+
+def test_profile_without_a_role(scripted, account) -> None:
+    account()
+    assert inspect_profile(scripted, "gpu", session_manager=True) == ProfileSeen("", None, "")
+
+
+def test_profile_that_cannot_be_read_is_left_to_the_check_of_named_resources(scripted) -> None:
+    scripted.stub("iam").add_client_error("get_instance_profile", "NoSuchEntity")
+    assert inspect_profile(scripted, "gpu", session_manager=True) is None
