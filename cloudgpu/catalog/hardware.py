@@ -134,7 +134,7 @@ class InstanceType:
     nvlink: bool = False
     """Whether NVLink or NVSwitch connects the GPUs."""
     rates_read_on: Mapping[str, date] = field(default_factory=dict)
-    """Region -> date on which the region's prices were read, for regions that a catalog snapshot refreshed."""
+    """Region -> date on which the region's prices were read, if it is not `priced_on`."""
     capacity_block_usd: Mapping[str, Decimal] = field(default_factory=dict)
     """Region -> USD per hour of one instance in a Capacity Block, which is paid in advance."""
     sources: Mapping[str, str] = field(default_factory=dict)

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from threading import Lock
 
@@ -12,7 +13,7 @@ from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.ec2.instances import Instance
 from cloudgpu.aws.ec2.retag import add_missing_tags
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
-from cloudgpu.aws.pricing import offers, quotas
+from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.session.recording import recorder_for
 from cloudgpu.aws.session.session import CloudEndpoint, Session, connect
 from cloudgpu.aws.storage import objects
@@ -131,6 +132,10 @@ class AwsCloud:
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
         """Return the zones of the region that offer the instance type, for each (instance type, region) pair."""
         return offers.quotes(self._session, wanted)
+
+    def on_demand_prices(self, pairs: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Decimal | str]:
+        """Return the listed price in USD per hour, or the error message, of each (instance type, region) pair."""
+        return prices.on_demand_or_error(self._session, pairs)
 
     @property
     def requested_engine(self) -> str:

@@ -178,12 +178,10 @@ def not_priced(question: PlannerInput, instance_type: InstanceType, region: str)
     zones = usable_zones(question, instance_type, region)
     unquoted = [zone for zone in zones if (instance_type.name, zone, question.market) not in question.quotes.prices]
     if unquoted and region not in instance_type.on_demand_usd:
-        fix = (
-            command("--set", f"resources.regions={','.join(sorted(instance_type.on_demand_usd))}")
-            if instance_type.on_demand_usd
-            else ""
-        )
-        yield Reason(f"no price is known for {instance_type.name} in {region}", fix)
+        why = question.quotes.prices_unknown.get((instance_type.name, region), "")
+        message = f"no price is known for {instance_type.name} in {region}"
+        refresh = command("cloudgpu", "catalog", "refresh", "--on", question.target, "--region", region)
+        yield Reason(f"{message}: {why}" if why else message, refresh)
 
 
 SOFTWARE_RULES: Final[tuple[TypeRule, ...]] = (container_unfit, torch_unfit, modules_unfit, driver_unfit, cuda_unfit)

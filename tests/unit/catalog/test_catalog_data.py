@@ -45,6 +45,35 @@ def test_every_rentable_type_except_p5e_has_on_demand_price():
     assert {kind.name for kind in RENTED if "us-east-1" not in kind.on_demand_usd} == {"p5e.48xlarge"}
 
 
+def test_regions_that_sell_a_type_have_a_price():
+    """Prices that no public source lists are read from the price list when a plan needs them."""
+    offered = [(kind, region) for kind in RENTED for region in kind.zones]
+    unpriced = {(kind.name, region) for kind, region in offered if region not in kind.on_demand_usd}
+    assert {name.partition(".")[0] for name, _ in unpriced} <= {
+        "g5",
+        "g6e",
+        "g7",
+        "g7e",
+        "p5",
+        "p5e",
+        "p6-b200",
+        "p6-b300",
+    }
+    assert len(unpriced) <= len(offered) / 5
+    assert not {name for name, region in unpriced if region in ("us-east-2", "us-west-2")} - {
+        name for name in CATALOG.types if name.startswith(("g7.", "g7e.", "p5e."))
+    }
+
+
+def test_regional_price_has_its_own_date_and_source():
+    kind = CATALOG.types["g5.xlarge"]
+    assert kind.on_demand_usd["eu-central-1"] == Decimal("1.258")
+    assert kind.price_read_on("us-east-1") == kind.priced_on
+    assert kind.price_read_on("eu-central-1") == date(2026, 1, 21)
+    assert "read on 2026-01-21" in kind.source
+    assert "eu-central-1" not in CATALOG.types["p4d.24xlarge"].rates_read_on, "a newer source has this price"
+
+
 def test_hardware_matches_ec2_description():
     described = json.loads(gzip.decompress(MOTO.joinpath("instance_types.json.gz").read_bytes()))
     for kind in RENTED:
