@@ -320,7 +320,11 @@ class AwsCloud:
         listed = objects.list_objects(clients, url)
         objects.check_readable(clients, url, listed[0].key)
         urls = objects.presign_urls(clients, url, [item.key for item in listed], expires_s)
-        return [RemoteFile(urls[item.key], item.relative, item.size, None, item.etag) for item in listed]
+        archived = objects.archived_objects(clients.client("s3"), objects.S3Location.parse(url), listed)
+        return [
+            RemoteFile(urls[item.key], item.relative, item.size, None, item.etag, archived.get(item.key, ""))
+            for item in listed
+        ]
 
     def bucket_service(self, url: str) -> S3Service:
         """Return the region and endpoint of a bucket, for nodes that access the bucket directly."""
