@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
-from typing import Literal
+from typing import Final, Literal
 
 Lifecycle = Literal["active", "previous", "retired"]
 Provider = Literal["aws", "alibaba", "own"]
@@ -12,6 +12,8 @@ Provider = Literal["aws", "alibaba", "own"]
 Flavour = Literal["proprietary", "open"]
 """Variant of NVIDIA's kernel modules."""
 UsageClass = Literal["on-demand", "spot", "capacity-block"]
+NVSWITCH_GPUS: Final = frozenset({"A100", "H100", "H200", "B200", "B300"})
+"""GPUs that NVSwitch connects in types with several of them, so that CUDA needs Fabric Manager."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,14 @@ class InstanceType:
     def retired(self) -> bool:
         """Whether AWS no longer launches the type."""
         return self.lifecycle == "retired"
+
+    @property
+    def retirement(self) -> str:
+        """Sentence about the retirement and the successor of a retired type; empty for other types."""
+        if not self.retired:
+            return ""
+        when = "" if self.retired_on is None else f" on {self.retired_on.isoformat()}"
+        return f"AWS retired {self.name}{when}, and it can no longer be launched; its successor is {self.replacement}"
 
     @property
     def gpu_memory_total_gib(self) -> Decimal:

@@ -87,14 +87,8 @@ def storage_not_mountable(question: PlannerInput, region: str, zone: str) -> Ite
 @type_rule("retired", "A retired type still has a price but cannot be launched.")
 def retired(_question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude retired types and suggest their successor."""
-    if not instance_type.retired:
-        return
-    when = "" if instance_type.retired_on is None else f" on {instance_type.retired_on.isoformat()}"
-    successor = instance_type.replacement
-    yield Reason(
-        f"AWS retired {instance_type.name}{when}, and it can no longer be launched; its successor is {successor}",
-        command("--set", f"resources.instance_type={successor}"),
-    )
+    if instance_type.retired:
+        yield Reason(instance_type.retirement, command("--set", f"resources.instance_type={instance_type.replacement}"))
 
 
 @type_rule("efa", "A recipe that requires EFA never falls back to TCP.")

@@ -9,14 +9,14 @@ from importlib.resources import files
 import pytest
 
 from cloudgpu.catalog import load
+from cloudgpu.catalog.hardware import NVSWITCH_GPUS
+from cloudgpu.catalog.unsupported import doubtful_type, every_entry, unsupported_type
 from cloudgpu.errors import RecipeError
 
 CATALOG = load()
 TYPES = list(CATALOG.types.values())
 RENTED = list(CATALOG.rentable)
 MOTO = files("moto.ec2").joinpath("resources")
-LEFT_OUT = ("g5g.", "g6f.", "gr6f.")
-"""Arm processors, and parts of a GPU."""
 
 
 def test_catalog_entries_are_consistent():
@@ -101,7 +101,41 @@ def test_every_supported_nvidia_type_of_ec2_is_in_catalog():
         if any(gpu["Manufacturer"] == "NVIDIA" for gpu in entry.get("GpuInfo", {}).get("Gpus", []))
     }
     missing = nvidia - CATALOG.types.keys()
-    assert missing == {name for name in nvidia if name.startswith(LEFT_OUT)}
+    assert missing == {name for name in nvidia if unsupported_type(name)}
+
+
+@pytest.mark.parametrize(
+    ("name", "replacement"),
+    [
+        ("g6f.large", "g6.xlarge"),
+        ("gr6f.4xlarge", "gr6.4xlarge"),
+        ("g5g.metal", "g4dn.xlarge"),
+        ("g4ad.xlarge", "g4dn.xlarge"),
+        ("p6e-gb200.36xlarge", "p6-b200.48xlarge"),
+        ("p6e-gb300.36xlarge", "p6-b300.48xlarge"),
+        ("trn1.32xlarge", "g6.xlarge"),
+        ("g6.xlarge", None),
+        ("p3.2xlarge", None),
+        ("info", None),
+    ],
+)
+def test_unsupported_type_is_explained_with_nearest_type(name, replacement):
+    found = unsupported_type(name)
+    assert (None if found is None else found.replacement) == replacement
+
+
+def test_unsupported_hardware_has_source_and_available_replacement():
+    for entry in every_entry():
+        assert entry.source, entry.name
+        assert entry.name not in CATALOG.types, entry.name
+        assert entry.name not in CATALOG.gpus, entry.name
+        if entry.replacement not in CATALOG.gpus:
+            assert not CATALOG.types[entry.replacement].retired, entry.name
+            assert doubtful_type(entry.replacement) is None, entry.name
+
+
+def test_every_gpu_with_nvswitch_has_a_type():
+    assert {kind.gpu for kind in RENTED} >= NVSWITCH_GPUS
 
 
 @pytest.mark.parametrize("region", ["us-east-1", "us-west-2", "eu-west-1", "eu-central-1"])
