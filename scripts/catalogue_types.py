@@ -1,7 +1,8 @@
 """Generate the parts of the catalog that come from EC2: GPU instance types, their zones and their prices.
 
-Types and zones are read from the EC2 responses that are bundled with moto. Prices are read from the copy of AWS's price
-list that is part of Karpenter (`zz_generated.pricing_aws.go`). Data that EC2 does not provide is defined here together
+Types and zones are read from the EC2 responses that are bundled with moto. Prices in us-east-1 are read from the copy
+of AWS's price list that is part of Karpenter (`zz_generated.pricing_aws.go`), prices in other regions from Vantage's
+figures in a checkout of tsaol/aws-gpu (`data/*_instances.js`). Data that EC2 does not provide is defined here together
 with its source.
 """
 
@@ -27,17 +28,23 @@ _GIGABIT: Final = re.compile(r"(?:(\d+)x )?(\d+(?:\.\d+)?) Gigabit$")
 _PRICE: Final = re.compile(r'"([a-z0-9-]+\.[a-z0-9]+)": ([0-9.]+)')
 _REGION: Final = re.compile(r'^\t"([a-z0-9-]+)": \{', re.MULTILINE)
 _GENERATED: Final = re.compile(r"generated at (\d{4}-\d\d-\d\d)T")
+_UPDATED: Final = re.compile(r"Last updated: (\d{4}-\d\d-\d\d)")
 
 
 def main() -> None:
-    """Rewrite `instance_types.json` and `offers.json`."""
+    """Rewrite `instance_types.json`, `offers.json` and `regional_prices.json`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("prices", type=Path, help="zz_generated.pricing_aws.go of a Karpenter checkout")
-    listed = parser.parse_args().prices.read_text("utf-8")
+    parser.add_argument("regional", type=Path, help="folder data of a checkout of tsaol/aws-gpu")
+    arguments = parser.parse_args()
+    listed = arguments.prices.read_text("utf-8")
     described = sorted((_type(name, facts) for name, facts in _described().items() if _kept(facts)), key=_by_size)
     _write("instance_types.json", {"sources": _TYPE_SOURCES, "instance_types": described})
     retired = json.loads(DATA.joinpath("retired_types.json").read_text("utf-8"))["instance_types"]
-    _write("offers.json", _offers([row["name"] for row in (*described, *retired)], listed))
+    offers = _offers([row["name"] for row in (*described, *retired)], listed)
+    _write("offers.json", offers)
+    available = [row["name"] for row in described]
+    _write("regional_prices.json", _regional_prices(arguments.regional, available, offers["regions"]))
 
 
 def _described() -> dict[str, Any]:
@@ -129,6 +136,23 @@ def _prices(listed: str) -> Iterator[tuple[str, dict[str, str]]]:
         yield start[1], {name: usd for name, usd in rows.items() if Decimal(usd) > 0}
 
 
+def _regional_prices(folder: Path, names: list[str], regions: list[str]) -> dict[str, Any]:
+    """Return the hourly prices of each type by region, and the oldest date on which a file with prices was written."""
+    days: set[str] = set()
+    prices: dict[str, dict[str, str]] = {}
+    for path in sorted(folder.glob("*_instances.js")):
+        text = path.read_text("utf-8")
+        rows = json.loads(text[text.index("[") : text.rindex("]") + 1], parse_float=Decimal)
+        for row in (row for row in rows if row["name"] in names):
+            listed = {region: row["pricing"].get(region, {}).get("onDemand") for region in regions}
+            prices.setdefault(row["name"], {}).update(
+                {region: f"{Decimal(usd).normalize():f}" for region, usd in listed.items() if usd}
+            )
+            days.update(_UPDATED.findall(text))
+    ordered = {name: dict(sorted(prices[name].items())) for name in names if prices.get(name)}
+    return {"source": _REGIONAL_SOURCE, "read_on": min(days), "on_demand_usd": ordered}
+
+
 def _write(name: str, content: Mapping[str, Any]) -> None:
     """Write a file with one line per list row, so that a diff shows the changed rows."""
     parts = [f"  {json.dumps(key)}: {_laid_out(value)}" for key, value in content.items()]
@@ -158,6 +182,7 @@ _OFFER_SOURCES: Final = {
     "zones": "EC2 DescribeInstanceTypeOfferings as carried by moto 5.2.1; zone names differ from account to account",
     "on_demand_usd": "AWS price list as carried by Karpenter (zz_generated.pricing_aws.go)",
 }
+_REGIONAL_SOURCE: Final = "outside us-east-1: AWS price list as carried by Vantage (tsaol aws-gpu, data/*_instances.js)"
 
 
 if __name__ == "__main__":

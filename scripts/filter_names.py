@@ -17,6 +17,8 @@ import botocore
 TABLE = Path(__file__).resolve().parents[1] / "cloudgpu/rehearsal/aws_api/ec2/filter-names.json"
 _MODEL = Path(botocore.__file__).parent / "data/ec2/2016-11-15/service-2.json.gz"
 _ALIASES = re.compile(r"You can also use (.+?) as the filter names?\b", re.IGNORECASE)
+_UNDOCUMENTED = {"DescribeVpcs": ("isDefault",)}
+"""Names that EC2 accepts although botocore does not document them: Terraform's AWS provider and dstack send them."""
 _QUOTED = re.compile(r"`([^`]+)`")
 
 
@@ -32,7 +34,7 @@ def table() -> dict[str, Any]:
         documentation = _filter_documentation(model["shapes"], operation)
         names = filter_names(documentation) if documentation else []
         if names:
-            operations[name] = names
+            operations[name] = sorted({*names, *_UNDOCUMENTED.get(name, ())})
     return {"botocore": botocore.__version__, "operations": operations}
 
 

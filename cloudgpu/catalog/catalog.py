@@ -1,7 +1,8 @@
 """The catalog of GPUs and instance types, read from the data files of this package."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from decimal import Decimal
 from functools import cache
 
@@ -40,6 +41,18 @@ class Catalog:
             message = f"unknown instance type {name}{suggestion(name, self.types)}"
             raise RecipeError(message, hint=f"known instance types: {', '.join(self.types)}")
         return self.types[name]
+
+    def with_prices(self, prices: Mapping[tuple[str, str], Decimal], read_on: date) -> "Catalog":
+        """Return the catalog with on-demand prices in USD per hour, by instance type and region, that it lacks."""
+        types = dict(self.types)
+        for (name, region), usd in prices.items():
+            instance_type = types[name]
+            types[name] = replace(
+                instance_type,
+                on_demand_usd={**instance_type.on_demand_usd, region: usd},
+                rates_read_on={**instance_type.rates_read_on, region: read_on},
+            )
+        return replace(self, types=types)
 
     @property
     def rentable(self) -> tuple[InstanceType, ...]:

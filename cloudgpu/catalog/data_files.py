@@ -27,13 +27,13 @@ def gpus() -> Iterator[Gpu]:
 
 def instance_types() -> Iterator[InstanceType]:
     """Yield every instance type with its zones and prices."""
-    offers, observed = read("offers.json"), read("observed_prices.json")
+    offers, observed, regional = read("offers.json"), read("observed_prices.json"), read("regional_prices.json")
     offered = {row["name"]: row for row in offers["offers"]}
     for name in TYPE_FILES:
         stored = read(name)
         priced_on = date.fromisoformat(stored.get("read_on", offers["priced_on"]))
         for entry in stored["instance_types"]:
-            prices = _prices(entry["name"], offered, offers["sources"], observed)
+            prices = _prices(entry["name"], offered, offers["sources"], observed, regional)
             merged = {
                 **entry,
                 **prices,
@@ -66,9 +66,16 @@ def _gpu(entry: Mapping[str, Any], sources: Mapping[str, str]) -> Gpu:
 
 
 def _prices(
-    name: str, offered: Mapping[str, Any], sources: Mapping[str, str], observed: Mapping[str, Any]
+    name: str,
+    offered: Mapping[str, Any],
+    sources: Mapping[str, str],
+    observed: Mapping[str, Any],
+    regional: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the zones and prices of a type. The price list takes precedence over observed prices."""
+    """Return the zones and prices of a type.
+
+    The price list takes precedence over observed prices, and these over the prices of all regions, which are older.
+    """
     row = offered.get(name)
     if row is None:
         return {"zones": {}, "on_demand_usd": {}, "spot_usd": {}, "capacity_block_usd": {}, "sources": {}}
@@ -76,9 +83,15 @@ def _prices(
     for field in ("on_demand_usd", "spot_usd", "capacity_block_usd"):
         if name in observed[field]:
             merged_sources[field] = "; ".join(filter(None, (sources.get(field), observed["sources"][field])))
+    newer = {**observed["on_demand_usd"].get(name, {}), **row["on_demand_usd"]}
+    older = {region: usd for region, usd in regional["on_demand_usd"].get(name, {}).items() if region not in newer}
+    if older:
+        dated = f"{regional['source']}, read on {regional['read_on']}"
+        merged_sources["on_demand_usd"] = "; ".join(filter(None, (merged_sources.get("on_demand_usd"), dated)))
     return {
         "zones": row["zones"],
-        "on_demand_usd": {**observed["on_demand_usd"].get(name, {}), **row["on_demand_usd"]},
+        "on_demand_usd": {**older, **newer},
+        "rates_read_on": dict.fromkeys(older, date.fromisoformat(regional["read_on"])),
         "spot_usd": observed["spot_usd"].get(name, {}),
         "capacity_block_usd": observed["capacity_block_usd"].get(name, {}),
         "sources": merged_sources,

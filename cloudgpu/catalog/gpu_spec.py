@@ -8,6 +8,7 @@ from typing import Final
 
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.hardware import Gpu, InstanceType, Memory
+from cloudgpu.catalog.unsupported import unsupported_gpu, unsupported_type
 from cloudgpu.recipe.name_suggestions import nearest_name, suggestion
 from cloudgpu.text import command
 
@@ -127,6 +128,10 @@ def _not_on_aws(instance_type: InstanceType, catalog: Catalog) -> SpecMismatch:
 
 
 def _unknown_type(spec: str, catalog: Catalog) -> SpecMismatch:
+    known = unsupported_type(spec)
+    if known is not None:
+        fix = command("--set", f"resources.instance_type={known.replacement}")
+        return SpecMismatch("instance-type", str(known), fix)
     near = nearest_name(spec, [instance_type.name for instance_type in catalog.rentable if not instance_type.retired])
     fix = command("--set", f"resources.instance_type={near}") if near else ""
     return SpecMismatch("instance-type", f"unknown instance type {spec}{suggestion(spec, catalog.types)}", fix)
@@ -134,6 +139,11 @@ def _unknown_type(spec: str, catalog: Catalog) -> SpecMismatch:
 
 def _unknown(spec: str, requested: GpuSpec, catalog: Catalog) -> SpecMismatch:
     names = [spec_name(name) for name in catalog.gpus]
+    known = unsupported_gpu(requested.model)
+    if known is not None:
+        counts = [instance_type.gpus for instance_type in _available(catalog.gpus[known.replacement], catalog)]
+        count = requested.count if requested.count in counts else max(counts)
+        return SpecMismatch("gpu", str(known), command("--set", f"resources.gpu={known.replacement}:{count}"))
     model, near = spec.partition(":")[0], nearest_name(requested.model, names)
     if near is None:
         return SpecMismatch("gpu", f"unknown GPU {model}", f"known GPUs: {', '.join(names)}")

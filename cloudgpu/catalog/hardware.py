@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
-from typing import Literal
+from typing import Final, Literal
 
 Lifecycle = Literal["active", "previous", "retired"]
 Provider = Literal["aws", "alibaba", "own"]
@@ -12,6 +12,8 @@ Provider = Literal["aws", "alibaba", "own"]
 Flavour = Literal["proprietary", "open"]
 """Variant of NVIDIA's kernel modules."""
 UsageClass = Literal["on-demand", "spot", "capacity-block"]
+NVSWITCH_GPUS: Final = frozenset({"A100", "H100", "H200", "B200", "B300"})
+"""GPUs that NVSwitch connects in types with several of them, so that CUDA needs Fabric Manager."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ class InstanceType:
     nvlink: bool = False
     """Whether NVLink or NVSwitch connects the GPUs."""
     rates_read_on: Mapping[str, date] = field(default_factory=dict)
-    """Region -> date on which the region's prices were read, for regions that a catalog snapshot refreshed."""
+    """Region -> date on which the region's prices were read, if it is not `priced_on`."""
     capacity_block_usd: Mapping[str, Decimal] = field(default_factory=dict)
     """Region -> USD per hour of one instance in a Capacity Block, which is paid in advance."""
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -144,6 +146,14 @@ class InstanceType:
     def retired(self) -> bool:
         """Whether AWS no longer launches the type."""
         return self.lifecycle == "retired"
+
+    @property
+    def retirement(self) -> str:
+        """Sentence about the retirement and the successor of a retired type; empty for other types."""
+        if not self.retired:
+            return ""
+        when = "" if self.retired_on is None else f" on {self.retired_on.isoformat()}"
+        return f"AWS retired {self.name}{when}, and it can no longer be launched; its successor is {self.replacement}"
 
     @property
     def gpu_memory_total_gib(self) -> Decimal:

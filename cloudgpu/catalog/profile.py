@@ -9,6 +9,8 @@ from cloudgpu.catalog.hardware import Gpu
 from cloudgpu.catalog.ranking import Offer, SearchCriteria, rank_offers
 from cloudgpu.catalog.replacements import Replacement, replacements
 from cloudgpu.catalog.software import FrameworkImage, Software, TorchWheels
+from cloudgpu.catalog.unsupported import doubtful_type, unsupported_gpu, unsupported_type
+from cloudgpu.errors import RecipeError
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,12 @@ class Profile:
     wheels: tuple[TorchWheels, ...]
     """PyTorch wheels that run on the GPU."""
     replacements: tuple[Replacement, ...]
+    note: str = ""
+    """What to know about the instance type by which the GPU was requested, for example that it is retired."""
 
 
 def profile(catalog: Catalog, software: Software, name: str, *, home_region: str) -> Profile:
-    """Return the profile of a GPU. Case, dashes and spaces in the name are ignored.
+    """Return the profile of a GPU, or of the GPU of an instance type. Case, dashes and spaces in a GPU are ignored.
 
     Raises:
         RecipeError: The GPU is not in the catalog; the message suggests the nearest name.
@@ -39,15 +43,28 @@ def profile(catalog: Catalog, software: Software, name: str, *, home_region: str
         latest(software, gpu),
         tuple(wheels for wheels in software.torch if supports_gpu(wheels, gpu)),
         replacements(catalog, gpu, home_region=home_region),
+        note=_note(catalog, name),
     )
 
 
+def _note(catalog: Catalog, name: str) -> str:
+    if name not in catalog.types:
+        return ""
+    return catalog.types[name].retirement or str(doubtful_type(name) or "")
+
+
 def find_gpu(catalog: Catalog, name: str) -> Gpu:
-    """Return a GPU by an informal name or spec, such as `v100`, `V100-32GB` or `rtx-pro-server-6000`.
+    """Return a GPU by an informal name, spec or instance type: `v100`, `V100-32GB` or `p3dn.24xlarge`.
 
     Raises:
-        RecipeError: The GPU is not in the catalog; the message suggests the nearest name.
+        RecipeError: The GPU is not in the catalog; the message suggests the nearest name, or says why cloudgpu cannot
+            use it.
     """
+    if name in catalog.types:
+        return catalog.gpus[catalog.types[name].gpu]
+    unsupported = unsupported_type(name) or unsupported_gpu(parse_gpu_spec(name).model)
+    if unsupported is not None:
+        raise RecipeError(str(unsupported), hint=f"cloudgpu gpus show {unsupported.replacement}")
     folded = {_folded(known): known for known in catalog.gpus}
     known = folded.get(_folded(name)) or folded.get(_folded(parse_gpu_spec(name).model))
     return catalog.gpu(known or name)

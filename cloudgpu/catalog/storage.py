@@ -30,12 +30,11 @@ def storage_price(kind: StorageKind, region: str, deployment: str = "") -> Stora
     if kind == "ebs":
         gp3 = other_price("gp3_gib_month_usd", region)
         return None if gp3 is None else StoragePrice(gp3.usd, gp3.source, gp3.priced_on)
-    stored = _stored()
-    product = f"{kind} {deployment}" if kind == "lustre" else kind
-    price = stored["usd_per_gib_month"].get(product, {}).get(region)
+    product = _stored()["products"].get(f"{kind} {deployment}" if kind == "lustre" else kind)
+    price = None if product is None else product["usd_per_gib_month"].get(region)
     if price is None:
         return None
-    return StoragePrice(Decimal(price), stored["source"], date.fromisoformat(stored["as_of"]))
+    return StoragePrice(Decimal(price), product["source"], date.fromisoformat(product["as_of"]))
 
 
 @cache

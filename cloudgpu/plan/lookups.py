@@ -1,5 +1,6 @@
 """Determine which data an online plan needs from the cloud."""
 
+from collections.abc import Sequence
 from datetime import date
 
 from cloudgpu.catalog import Catalog
@@ -41,3 +42,20 @@ def offers_to_query(recipe: Recipe, catalog: Catalog, default_region: str) -> tu
     question = PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min)
     names = [instance_type.name for instance_type in question.types if not instance_type.retired]
     return tuple((name, region) for name in names for region in question.known_regions)
+
+
+def prices_to_query(question: PlannerInput, regions: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return the (instance type, region) pairs that are offered in these regions and whose price is unknown.
+
+    Capacity Blocks need no hourly price, because they are paid in advance.
+    """
+    if question.market == "capacity-block":
+        return ()
+    return tuple(
+        (instance_type.name, region)
+        for instance_type in question.types
+        for region in regions
+        if not instance_type.retired
+        and region not in instance_type.on_demand_usd
+        and question.zones_offering(instance_type, region)
+    )

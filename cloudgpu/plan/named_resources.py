@@ -17,13 +17,14 @@ class DatasetSeen:
     """The result of checking a dataset's source.
 
     Attributes:
-        why: Reason why the dataset is missing or could not be checked; empty otherwise.
+        presence: `archived` means that S3 objects must be restored before they can be read.
+        why: Reason why the dataset is missing, archived or could not be checked; empty otherwise.
         size_bytes: Size; None if unknown.
         whole: Whether `size_bytes` is exact. If there were too many files to list, it is a lower bound.
         region: Region of the S3 bucket; empty for other sources or if unknown.
     """
 
-    presence: Presence
+    presence: Presence | Literal["archived"]
     why: str = ""
     size_bytes: int | None = None
     whole: bool = True

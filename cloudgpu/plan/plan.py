@@ -77,6 +77,7 @@ class Quotes:
         quotas: (region, `Quota.key`) -> limit and usage; absent if not queried or unknown.
         storage: Storage name -> existing storage with this name; empty if there is none, absent if not queried.
         survey: Results of checking the resources that the recipe and the settings name.
+        prices_unknown: (instance type, region) -> reason why its price, which the catalog lacks, could not be read.
     """
 
     zones: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
@@ -92,6 +93,7 @@ class Quotes:
     survey: NamedResources = NO_SURVEY
     zones_unknown: Mapping[str, str] = field(default_factory=dict)
     root_disks: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    prices_unknown: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-_NVSWITCH_GPUS = frozenset({"A100", "H100", "H200", "B200", "B300", "GB200"})
-"""GPUs that are connected by NVSwitch in instance types with several of them."""
+from cloudgpu.catalog.hardware import NVSWITCH_GPUS
 
 
 @dataclass(frozen=True)
@@ -43,4 +42,4 @@ class NodeSpec:
     @property
     def has_nvswitch(self) -> bool:
         """Whether NVSwitch connects the GPUs, so that CUDA needs Fabric Manager."""
-        return self.gpus > 1 and self.gpu in _NVSWITCH_GPUS
+        return self.gpus > 1 and self.gpu in NVSWITCH_GPUS

@@ -50,7 +50,7 @@ def test_readme_commands_run_as_documented(workspace):
     assert "simulated $" in outputs[7]
     assert "stopped" in outputs[8]
     assert "recipes/my-run/train.py" in outputs[10]
-    assert "1 node p3dn.24xlarge" in outputs[11]
+    assert "my-run on 1 x g6.xlarge (1 x L4" in outputs[11]
     assert "succeeded (simulated)" in outputs[12]
     assert workspace.left() == {}
 

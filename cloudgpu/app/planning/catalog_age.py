@@ -54,7 +54,13 @@ def read_catalog_status(snapshots: CatalogSnapshots, target: str, shipped: Catal
     history = snapshots.history()
     snapshot = snapshots.current()
     priced = [instance_type for instance_type in shipped.rentable if instance_type.on_demand_usd]
-    days = sorted({instance_type.priced_on for instance_type in priced})
+    days = sorted(
+        {
+            instance_type.price_read_on(region)
+            for instance_type in priced
+            for region in ("", *instance_type.on_demand_usd)
+        }
+    )
     return CatalogStatus(
         target=target,
         entry=history.entry(history.current),

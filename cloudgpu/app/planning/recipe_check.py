@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from cloudgpu.app.planning.local_files import file_problems
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.gpu_spec import why_no_such_gpu
+from cloudgpu.catalog.unsupported import unsupported_type
 from cloudgpu.plan.checks.container import SETUP_IN_IMAGE, runs_setup_in_image
 from cloudgpu.plan.named_resources import ChangedParam
 from cloudgpu.recipe.loading.files import ALLOW_HINT, OUTSIDE
@@ -39,9 +40,13 @@ def check_recipe(loaded: LoadedRecipe, sets: Mapping[str, str], catalog: Catalog
     missing, doubtful = file_problems(loaded, sets)
     changed = tuple(changed_params(loaded, recipe))
     impossible = tuple(_gpu_problems(recipe, catalog))
+    unavailable = tuple(_retired_types(recipe, catalog))
+    if len(unavailable) == len(_specs(recipe)):
+        impossible, unavailable = (*impossible, *unavailable), ()
     return RecipeFindings(
         problems=(*impossible, *missing),
         warnings=(
+            *unavailable,
             *doubtful,
             *(Problem(("params", param.name), param.text) for param in changed if param.looks_like_text),
         ),
@@ -70,11 +75,29 @@ def _file_hints(problems: Sequence[Problem]) -> Iterator[str]:
 
 
 def _gpu_problems(recipe: Recipe, catalog: Catalog) -> Iterator[Problem]:
+    """Yield the GPUs that do not exist and the instance types that cloudgpu cannot use.
+
+    Any other type that the catalog does not contain may be newer than the catalog, so it is not a problem.
+    """
+    for field, spec in _specs(recipe).items():
+        why = why_no_such_gpu(spec, catalog) or str(unsupported_type(spec) or "")
+        if why:
+            yield Problem(field, why)
+
+
+def _retired_types(recipe: Recipe, catalog: Catalog) -> Iterator[Problem]:
+    """Yield the instance types that AWS has retired. They do not matter as long as the recipe also allows others."""
+    for field, spec in _specs(recipe).items():
+        if spec in catalog.types and catalog.types[spec].retired:
+            yield Problem(field, catalog.types[spec].retirement)
+
+
+def _specs(recipe: Recipe) -> Mapping[FieldPath, str]:
+    """Return the GPU specs and instance types of a recipe by field."""
     resources = recipe.resources
     specs: dict[FieldPath, str] = {("resources", "any_of", index): spec for index, spec in enumerate(resources.any_of)}
     if resources.gpu:
         specs["resources", "gpu"] = resources.gpu
-    for field, spec in specs.items():
-        why = why_no_such_gpu(spec, catalog)
-        if why:
-            yield Problem(field, why)
+    if resources.instance_type:
+        specs["resources", "instance_type"] = resources.instance_type
+    return specs

@@ -19,7 +19,7 @@ from cloudgpu.run.data.files import Files, RemoteFile
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.state.run_record import RunRecord
 from cloudgpu.targets import is_simulated
-from cloudgpu.text import printable
+from cloudgpu.text import plural, printable
 
 _LINE = re.compile(r"^(?P<sha>[0-9a-fA-F]{64}) [ *](?P<path>.+)$")
 _URL_LIFE_S = 6 * 3600
@@ -53,12 +53,31 @@ def dataset_lister(cloud: Backend, base: Path) -> Files:
         kind = source_of(dataset.source).kind
         manifest = None if dataset.manifest is None else base / dataset.manifest
         if kind == "s3":
-            return _with_checksums(dataset, cloud.objects(dataset.source, expires_s=_URL_LIFE_S), manifest)
+            found = _with_checksums(dataset, cloud.objects(dataset.source, expires_s=_URL_LIFE_S), manifest)
+            _require_restored(dataset, found)
+            return found
         if dataset.name not in listed:
             listed[dataset.name] = _local(dataset, base) if kind == "local" else _web(dataset, manifest)
         return listed[dataset.name]
 
     return files
+
+
+def _require_restored(dataset: Data, files: Sequence[RemoteFile]) -> None:
+    """Check that S3 can return every object.
+
+    Raises:
+        BadRequestError: An object is archived, and S3 would reject requests to read it.
+    """
+    archived = [file for file in files if file.archived]
+    if archived:
+        first, count = archived[0], plural(len(archived), "object")
+        raise BadRequestError(
+            f"dataset {dataset.name}: {count} under {dataset.source} cannot be read until restored, such as "
+            f"{printable(first.relative)[:_SHOWN]} ({printable(first.archived)[:_SHOWN]})",
+            code="InvalidObjectState",
+            hint="restore the objects with `aws s3api restore-object` and wait until that is done, or correct `from`",
+        )
 
 
 def check_checkpoint(recipe: Recipe, cloud: Backend, files: Files) -> None:

@@ -6,12 +6,14 @@ from typing import Any, Final
 
 from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, is_gone
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.storage.objects import S3Location, below, look_up_bucket_region
+from cloudgpu.aws.storage.objects import S3Location, archived_objects, below, look_up_bucket_region
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence
+from cloudgpu.text import plural, printable
 
 _COUNTED: Final = 10_000
 """Maximum number of objects whose sizes are added up. Listing 10,000 objects takes ten requests."""
+_SHOWN: Final = 200
 
 _DESCRIBE_CALLS: Final[Mapping[NamedKind, Callable[[Clients, str], Any]]] = {
     "key pair": lambda clients, name: clients.client("ec2").describe_key_pairs(KeyNames=[name]),
@@ -30,8 +32,9 @@ PresenceResult = tuple[Presence, str]
 def check_dataset(clients: Clients, url: str) -> DatasetSeen:
     """List the objects under an S3 URL and add up their sizes.
 
-    The result is `missing` if there is no bucket or no object, and `unknown` if a request failed or the text
-    is not an S3 URL. If there are more than 10,000 objects, the size is a lower bound.
+    The result is `missing` if there is no bucket or no object, `archived` if objects must be restored before they can
+    be read, and `unknown` if a request failed or the text is not an S3 URL. If there are more than 10,000 objects, the
+    size is a lower bound.
     """
     region = ""
     try:
@@ -46,9 +49,24 @@ def check_dataset(clients: Clients, url: str) -> DatasetSeen:
     if not objects:
         return DatasetSeen("missing", f"there are no objects under {url}", region=region)
     counted = objects[:_COUNTED]
+    archived = archived_objects(clients.client("s3"), address, counted)
     return DatasetSeen(
-        "there", size_bytes=sum(item.size for item in counted), whole=len(objects) <= _COUNTED, region=region
+        "archived" if archived else "there",
+        _describe_archived(archived, len(counted), address.bucket),
+        size_bytes=sum(item.size for item in counted),
+        whole=len(objects) <= _COUNTED,
+        region=region,
     )
+
+
+def _describe_archived(archived: Mapping[str, str], count: int, bucket: str) -> str:
+    """Describe which of the listed objects are archived, with an example; empty if none is."""
+    if not archived:
+        return ""
+    key, classes = next(iter(archived)), ", ".join(sorted(set(archived.values())))
+    example = printable(f"s3://{bucket}/{key}")[:_SHOWN]
+    are = "is" if len(archived) == 1 else "are"
+    return f"{len(archived)} of {plural(count, 'object')} {are} archived ({classes}), such as {example}"
 
 
 def check_named_resource(clients: Clients, kind: NamedKind, name: str) -> PresenceResult:

@@ -2,7 +2,8 @@
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -10,6 +11,7 @@ from typing import Any, Final
 from cloudgpu import bounds
 from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
+from cloudgpu.errors import CloudGpuError
 
 _LINUX: Final[Mapping[str, str]] = {
     "operatingSystem": "Linux",
@@ -20,6 +22,7 @@ _LINUX: Final[Mapping[str, str]] = {
 }
 """Product attributes in the price list that select plain Linux instances billed by the hour."""
 _PAGE: Final = 100
+_AT_ONCE: Final = 8
 _SPOT_PRODUCT: Final = "Linux/UNIX"
 _SPOT_WINDOW: Final = timedelta(days=1)
 
@@ -30,7 +33,31 @@ def on_demand(clients: Clients) -> dict[str, Decimal]:
     Raises:
         CloudError: The price list request failed or the service is unreachable.
     """
-    attributes = {**_LINUX, "regionCode": clients.region}
+    return _listed(clients, {**_LINUX, "regionCode": clients.region})
+
+
+def on_demand_or_error(
+    clients_for: Callable[[str], Clients], pairs: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], Decimal | str]:
+    """Return the on-demand price in USD per hour of each (instance type, region) pair.
+
+    A pair that the price list does not contain is omitted. If a request fails, the pair maps to the error message.
+    """
+
+    def price(pair: tuple[str, str]) -> Decimal | str | None:
+        name, region = pair
+        try:
+            listed = _listed(clients_for(region), {**_LINUX, "regionCode": region, "instanceType": name})
+        except CloudGpuError as err:
+            return err.message
+        return listed.get(name)
+
+    with ThreadPoolExecutor(_AT_ONCE) as workers:
+        found = dict(zip(pairs, workers.map(price, pairs), strict=True))
+    return {pair: usd for pair, usd in found.items() if usd is not None}
+
+
+def _listed(clients: Clients, attributes: Mapping[str, str]) -> dict[str, Decimal]:
     filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in attributes.items()]
     with convert_response_errors(f"reading the price list of {clients.region}"):
         paginator = clients.client("pricing").get_paginator("get_products")

@@ -19,6 +19,10 @@ _UNLISTED_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "AccountAttributeName": ("max-elastic-ips", "max-instances", "vpc-max-elastic-ips"),
     # "For an internet gateway, the state is `available` when attached": botocore's own text for the member.
     "AttachmentStatus": ("available",),
+    # DescribeFleets returns it, and CreateFleet accepts it: the AWS CLI's example of describe-fleets, and "The AWS SDK
+    # constant ... is incorrect" in hashicorp/terraform-provider-aws internal/service/ec2/consts.go.
+    "FleetOnDemandAllocationStrategy": ("lowestPrice",),
+    "SpotAllocationStrategy": ("lowestPrice",),
     # EC2's VpcEndpoint.State: the model has capitals, AWS sends none (the states that the Terraform AWS provider waits
     # for, hashicorp/terraform-provider-aws internal/service/ec2/consts.go).
     "State": ("available", "deleted", "deleting", "failed", "pending", "pendingAcceptance", "rejected"),

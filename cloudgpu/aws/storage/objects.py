@@ -26,6 +26,13 @@ _MOST_OBJECTS = 2_000_000
 """Maximum number of objects that can be copied to a node as files. For more objects, mounting the bucket is faster."""
 _MOST_EMPTY_PAGES = 1000
 """Maximum number of consecutive empty pages. A listing with more empty pages is considered endless."""
+_ARCHIVE_CLASSES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
+"""Storage classes whose objects cannot be read until they are restored. GLACIER_IR can be read at any time."""
+_TIERED = "INTELLIGENT_TIERING"
+"""Storage class that may move objects to an archive tier, which only HeadObject reports."""
+_MOST_HEADS = 1000
+"""Maximum number of objects per dataset whose restore state is read. Objects are archived and restored in bulk."""
+_RESTORED = 'ongoing-request="false"'
 _LARGEST_SIZE = 2**63 - 1
 _SHOWN = 100
 _PAGE_KEYS = frozenset({"IsTruncated", "Name", "KeyCount", "MaxKeys"})
@@ -40,6 +47,7 @@ class ObjectInfo:
     relative: str
     size: int
     etag: str
+    storage_class: str = "STANDARD"
 
 
 @dataclass(frozen=True)
@@ -156,6 +164,34 @@ def check_readable(clients: Clients, url: str, key: str) -> None:
         clients.client("s3").head_object(Bucket=address.bucket, Key=key)
 
 
+def archived_objects(s3: Any, address: S3Location, objects: Sequence[ObjectInfo]) -> dict[str, str]:  # noqa: ANN401
+    """Return the storage class or archive tier of each object that must be restored before it can be read, by key.
+
+    Objects in the Intelligent-Tiering class may be in an archive tier, and archived objects may have been restored for
+    a time. HeadObject reports both; it is called for at most 1,000 objects, and the class decides if it fails.
+    """
+    suspects = [item for item in objects if item.storage_class in _ARCHIVE_CLASSES or item.storage_class == _TIERED]
+    with ThreadPoolExecutor(_AT_ONCE) as workers:
+        tiers = workers.map(lambda item: _archive_tier(s3, address.bucket, item), suspects[:_MOST_HEADS])
+        found = {item.key: tier for item, tier in zip(suspects, tiers, strict=False) if tier}
+    if len(found) == _MOST_HEADS:  # nothing is restored
+        found |= {item.key: item.storage_class for item in suspects if item.storage_class in _ARCHIVE_CLASSES}
+    return found
+
+
+def _archive_tier(s3: Any, bucket: str, item: ObjectInfo) -> str:  # noqa: ANN401
+    """Return the archive class or tier of an object; empty if the object can be read."""
+    by_class = item.storage_class if item.storage_class in _ARCHIVE_CLASSES else ""
+    try:
+        with convert_response_errors(f"reading the restore state of s3://{bucket}/{item.key}"):
+            head = s3.head_object(Bucket=bucket, Key=item.key)
+    except CloudGpuError:
+        return by_class
+    if by_class and _RESTORED in str(head.get("Restore") or ""):
+        return ""
+    return by_class or str(head.get("ArchiveStatus") or "")
+
+
 def presign_urls(clients: Clients, url: str, keys: Iterable[str], expires_s: int) -> dict[str, str]:
     """Return a presigned URL for each key, valid for `expires_s` seconds. Sends no request.
 
@@ -235,7 +271,8 @@ def _object_info(row: Mapping[str, Any]) -> ObjectInfo:
     key, size = row.get("Key"), row.get("Size")
     if not key or size is None or not 0 <= size <= _LARGEST_SIZE:
         raise _invalid_listing("an object lacks a key or a valid size")
-    return ObjectInfo(str(key), "", int(size), str(row.get("ETag") or "").strip('"'))
+    etag, storage_class = str(row.get("ETag") or "").strip('"'), str(row.get("StorageClass") or "STANDARD")
+    return ObjectInfo(str(key), "", int(size), etag, storage_class)
 
 
 def _invalid_listing(why: str) -> CloudError:

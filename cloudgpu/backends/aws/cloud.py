@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from threading import Lock
 
@@ -12,7 +13,7 @@ from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.ec2.instances import Instance, launch_failure
 from cloudgpu.aws.ec2.retag import add_missing_tags
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
-from cloudgpu.aws.pricing import offers, quotas
+from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.session.recording import recorder_for
 from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.aws.session.session import ApiCall, CloudEndpoint, Session, connect
@@ -134,6 +135,10 @@ class AwsCloud:
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
         """Return the zones of the region that offer the instance type, for each (instance type, region) pair."""
         return offers.quotes(self._session, wanted)
+
+    def on_demand_prices(self, pairs: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Decimal | str]:
+        """Return the listed price in USD per hour, or the error message, of each (instance type, region) pair."""
+        return prices.on_demand_or_error(self._session, pairs)
 
     @property
     def requested_engine(self) -> str:
@@ -326,7 +331,11 @@ class AwsCloud:
         listed = objects.list_objects(clients, url)
         objects.check_readable(clients, url, listed[0].key)
         urls = objects.presign_urls(clients, url, [item.key for item in listed], expires_s)
-        return [RemoteFile(urls[item.key], item.relative, item.size, None, item.etag) for item in listed]
+        archived = objects.archived_objects(clients.client("s3"), objects.S3Location.parse(url), listed)
+        return [
+            RemoteFile(urls[item.key], item.relative, item.size, None, item.etag, archived.get(item.key, ""))
+            for item in listed
+        ]
 
     def bucket_service(self, url: str) -> S3Service:
         """Return the region and endpoint of a bucket, for nodes that access the bucket directly."""

@@ -64,7 +64,7 @@ class CloudOffers(Offers):
         return None if self._cloud is None else self._cloud.inspector()
 
     def quote(self, question: PlannerInput) -> PlannerInput:
-        """Add zones, images, storage, free addresses, cooldowns and quotas. When offline, add only cached quotas.
+        """Add zones, prices, images, storage, addresses, cooldowns and quotas. When offline, add only cached quotas.
 
         Raises:
             CloudError: A request to the cloud failed.
@@ -79,8 +79,24 @@ class CloudOffers(Offers):
         quotes = _with_cloud_quotes(question, self._cloud, usable)
         if self.cooldowns is not None:
             quotes = replace(quotes, refused=self.cooldowns.recent(self._cloud))
+        question = _with_missing_prices(replace(question, quotes=quotes), self._cloud, usable)
         headroom = self.quota_headroom.asked(self._cloud, usable)
-        return replace(question, quotes=replace(quotes, quotas=headroom_by_quota(headroom)))
+        return replace(question, quotes=replace(question.quotes, quotas=headroom_by_quota(headroom)))
+
+
+def _with_missing_prices(question: PlannerInput, cloud: Cloud, regions: Sequence[str]) -> PlannerInput:
+    """Read the prices that the catalog lacks from the price list. A failed request is the reason of an exclusion."""
+    pairs = lookups.prices_to_query(question, regions)
+    if not pairs:
+        return question
+    found = cloud.on_demand_prices(pairs)
+    prices = {pair: usd for pair, usd in found.items() if not isinstance(usd, str)}
+    unknown = {pair: why for pair, why in found.items() if isinstance(why, str)}
+    return replace(
+        question,
+        catalog=question.catalog.with_prices(prices, question.today),
+        quotes=replace(question.quotes, prices_unknown=unknown),
+    )
 
 
 def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[str]) -> Quotes:

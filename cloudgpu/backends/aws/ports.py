@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 
 from cloudgpu.state.identity import BackendIdentity
@@ -52,6 +53,9 @@ class Cloud(BackendIdentity, Protocol):
 
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
         """Return the zones of the region that offer the instance type, for each (instance type, region) pair."""
+
+    def on_demand_prices(self, pairs: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Decimal | str]:
+        """Return the listed price in USD per hour, or the error message, of each (instance type, region) pair."""
 
     @property
     def requested_engine(self) -> str:

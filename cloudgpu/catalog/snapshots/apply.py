@@ -56,7 +56,8 @@ def _updated(instance_type: InstanceType, snapshot: CatalogSnapshot) -> Instance
     zones, on_demand, spot = dict(instance_type.zones), dict(instance_type.on_demand_usd), dict(instance_type.spot_usd)
     read_on = dict(instance_type.rates_read_on)
     for region, readings in snapshot.regions.items():
-        listed, seen = _newer(readings.on_demand, instance_type), _newer(readings.spot, instance_type)
+        bundled_on = instance_type.price_read_on(region)
+        listed, seen = _newer(readings.on_demand, bundled_on), _newer(readings.spot, bundled_on)
         _put(zones, region, readings.zones, instance_type.name)
         _put(on_demand, region, listed, instance_type.name)
         _put(spot, region, seen, instance_type.name)
@@ -74,9 +75,9 @@ def _updated(instance_type: InstanceType, snapshot: CatalogSnapshot) -> Instance
     return _with_lifecycle(updated, snapshot)
 
 
-def _newer(reading: Reading[T] | None, instance_type: InstanceType) -> Reading[T] | None:
-    """Return the reading, or None if it is older than the bundled prices."""
-    return reading if reading is not None and reading.at.date() >= instance_type.priced_on else None
+def _newer(reading: Reading[T] | None, bundled_on: date) -> Reading[T] | None:
+    """Return the reading, or None if it is older than the bundled prices of its region."""
+    return reading if reading is not None and reading.at.date() >= bundled_on else None
 
 
 def _sources(instance_type: InstanceType, snapshot: CatalogSnapshot) -> dict[str, str]:
@@ -87,7 +88,7 @@ def _sources(instance_type: InstanceType, snapshot: CatalogSnapshot) -> dict[str
         read = {
             region: reading
             for region, reading in read.items()
-            if reading is not None and _newer(reading, instance_type) is not None
+            if reading is not None and _newer(reading, instance_type.price_read_on(region)) is not None
         }
         if read:
             where, source = ", ".join(read), next(iter(read.values())).source
@@ -123,7 +124,7 @@ def _priced_on(
         if reading is not None:
             days.append(reading.at.date())
         elif bundled:
-            days.append(instance_type.priced_on)
+            days.append(instance_type.price_read_on(region))
     return min(days)
 
 

@@ -118,7 +118,7 @@ def show(
         str,
         typer.Argument(
             metavar="GPU",
-            help="GPU name, such as V100.",
+            help="GPU or instance type, such as V100 or g6.xlarge.",
             autocompletion=completion.gpus,
         ),
     ],

@@ -61,6 +61,7 @@ def profile_lines(profile: Profile, today: date, width: int | None = None, *, so
     gpu = profile.gpu
     return [
         f"{gpu.name}: {gpu.architecture}, compute capability {gpu.compute_capability} (sm_{gpu.sm})",
+        *(wrap_paragraph(profile.note, width or _WIDTH) if profile.note else ()),
         *_block("hardware", _hardware(gpu), width),
         *_block("software", _software(gpu), width),
         *_table(
@@ -89,6 +90,7 @@ def profile_json(profile: Profile) -> dict[str, Any]:
     gpu = profile.gpu
     return {
         "gpu": gpu.name,
+        "note": profile.note or None,
         "architecture": gpu.architecture,
         "compute_capability": gpu.compute_capability,
         "memories": [{"gib": amount(memory.gib), "bandwidth_gb_s": memory.bandwidth_gb_s} for memory in gpu.memories],

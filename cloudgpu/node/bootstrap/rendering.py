@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 
+from cloudgpu.catalog.hardware import NVSWITCH_GPUS
 from cloudgpu.catalog.images import driver_for
 from cloudgpu.node.bootstrap.storage_mounts import Mount, mount_functions
 
@@ -22,8 +23,6 @@ _STEPS: dict[str, tuple[str, ...]] = {
 A part that is not listed has one step, with the part's name. `mounts` has no step, because it only defines functions:
 every mount adds its own step.
 """
-_NVSWITCH = ("A100", "H100", "H200", "B200", "B300", "GB200")
-"""GPUs that need Fabric Manager on nodes with NVSwitch."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def _parts(kind: NodeKind) -> Iterator[str]:
     yield from ("quiet", "python", "store")
     if kind.gpu:
         yield "driver"
-        if kind.gpu in _NVSWITCH:
+        if kind.gpu in NVSWITCH_GPUS:
             yield "fabric"
     if kind.containers:
         yield "containers"
@@ -93,7 +92,7 @@ def _settings(kind: NodeKind) -> list[str]:
     lines = []
     if kind.gpu:
         driver = driver_for(kind.architecture, kind.driver_branch)
-        fabric = "yes" if kind.gpu in _NVSWITCH else "no"
+        fabric = "yes" if kind.gpu in NVSWITCH_GPUS else "no"
         lines += [
             f"# {kind.gpu} ({kind.architecture})",
             f"driver_branch={driver.branch}",

@@ -87,14 +87,8 @@ def storage_not_mountable(question: PlannerInput, region: str, zone: str) -> Ite
 @type_rule("retired", "A retired type still has a price but cannot be launched.")
 def retired(_question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude retired types and suggest their successor."""
-    if not instance_type.retired:
-        return
-    when = "" if instance_type.retired_on is None else f" on {instance_type.retired_on.isoformat()}"
-    successor = instance_type.replacement
-    yield Reason(
-        f"AWS retired {instance_type.name}{when}, and it can no longer be launched; its successor is {successor}",
-        command("--set", f"resources.instance_type={successor}"),
-    )
+    if instance_type.retired:
+        yield Reason(instance_type.retirement, command("--set", f"resources.instance_type={instance_type.replacement}"))
 
 
 @type_rule("efa", "A recipe that requires EFA never falls back to TCP.")
@@ -178,12 +172,10 @@ def not_priced(question: PlannerInput, instance_type: InstanceType, region: str)
     zones = usable_zones(question, instance_type, region)
     unquoted = [zone for zone in zones if (instance_type.name, zone, question.market) not in question.quotes.prices]
     if unquoted and region not in instance_type.on_demand_usd:
-        fix = (
-            command("--set", f"resources.regions={','.join(sorted(instance_type.on_demand_usd))}")
-            if instance_type.on_demand_usd
-            else ""
-        )
-        yield Reason(f"no price is known for {instance_type.name} in {region}", fix)
+        why = question.quotes.prices_unknown.get((instance_type.name, region), "")
+        message = f"no price is known for {instance_type.name} in {region}"
+        refresh = command("cloudgpu", "catalog", "refresh", "--on", question.target, "--region", region)
+        yield Reason(f"{message}: {why}" if why else message, refresh)
 
 
 SOFTWARE_RULES: Final[tuple[TypeRule, ...]] = (container_unfit, torch_unfit, modules_unfit, driver_unfit, cuda_unfit)

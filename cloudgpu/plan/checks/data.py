@@ -56,12 +56,18 @@ def role_permissions(case: CheckInput) -> Iterator[Issue]:
     "dataset", "error", "Missing data is reported before nodes are launched and billed while they wait for the data."
 )
 def datasets_exist(case: CheckInput) -> Iterator[Issue]:
-    """Report datasets that are missing or could not be checked."""
+    """Report datasets that are missing, archived or could not be checked."""
+    listed = {data.name for data in case.question.recipe.data if data.manifest is not None}
     for name, dataset in case.question.quotes.survey.datasets.items():
         if dataset.presence == "missing":
             no_bucket = dataset.why.startswith("there is no bucket")
             fix = "create the bucket and upload the data" if no_bucket else "upload it"
             yield Issue(f"dataset {name}: {dataset.why}", f"{fix}, or correct `from`")
+        elif dataset.presence == "archived":
+            message = f"dataset {name}: {dataset.why}: S3 returns 403 InvalidObjectState until they are restored"
+            fix = "restore them with `aws s3api restore-object` and wait until that is done, or correct `from`"
+            # Only the objects in the manifest are copied; they are checked before the launch.
+            yield Issue(message, fix, severity="warning" if name in listed else None)
         elif dataset.presence == "unknown":
             yield Issue(f"cannot tell whether dataset {name} exists: {dataset.why}", severity="unknown")
 

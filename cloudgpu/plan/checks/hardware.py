@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from cloudgpu.catalog.gpu_spec import find_spec_mismatch
 from cloudgpu.catalog.partitions import unsupported_partition
+from cloudgpu.catalog.unsupported import doubtful_type
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.recipe.name_suggestions import nearest_name, suggestion
 from cloudgpu.text import command
@@ -58,6 +59,17 @@ def no_candidates(case: CheckInput) -> Iterator[Issue]:
     question, field = case.question, case.field
     if question.types and question.known_regions == question.regions and not field.candidates and not field.left_out:
         yield Issue(f"the recipe cannot use any zone of {', '.join(question.regions)}")
+
+
+@check("new-account", "note", "AWS may refuse an old type to an account that has never used it.")
+def available_to_new_accounts(case: CheckInput) -> Iterator[Issue]:
+    """Report types that a new account may not be able to launch, and the nearest type that it can."""
+    if case.question.rehearsed or case.question.hosts is not None or case.question.recipe.resources.reservation:
+        return
+    for name in dict.fromkeys(candidate.instance_type for candidate in case.field.candidates):
+        doubt = doubtful_type(name)
+        if doubt is not None:
+            yield Issue(str(doubt), command("--set", f"resources.instance_type={doubt.replacement}"))
 
 
 @check("gang", "note", "Results from different GPUs are not comparable, and a checkpoint must fit every GPU.")

@@ -33,6 +33,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     hardware.regions_known,
     hardware.excluded_candidates,
     hardware.no_candidates,
+    hardware.available_to_new_accounts,
     hardware.same_gpu_in_all_attempts,
     hardware.image_in_every_region,
     hosts.pool_known,

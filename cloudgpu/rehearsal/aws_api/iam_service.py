@@ -1,6 +1,7 @@
-"""IAM: moto's implementation plus the checks that moto lacks."""
+"""IAM and STS: moto's implementation plus the checks that moto lacks."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from moto.core.responses import ActionResult
 from moto.iam.exceptions import (
@@ -11,11 +12,25 @@ from moto.iam.exceptions import (
     ValidationError,
 )
 from moto.iam.responses import IamResponse
+from moto.sts.responses import TokenResponse
 
 from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.aws_api.iam_permissions import AWS_MANAGED
 
 _SERVICE_ROLES = "/aws-service-role/"
+_CREATED_ROLE: Final[Mapping[str, str]] = {
+    "Path": "path",
+    "RoleName": "name",
+    "RoleId": "id",
+    "Arn": "arn",
+    "CreateDate": "create_date",
+    "AssumeRolePolicyDocument": "assume_role_policy_document",
+    "PermissionsBoundary": "permissions_boundary",
+    "Tags": "tags",
+}
+"""Members of a role in the response of CreateRole -> attributes of moto's role."""
+_SESSION_POLICY = ("Policy", "PolicyArns.member.1.arn", "Tags.member.1.Key")
+"""Parameters whose packed size AssumeRole reports, if a request has any of them."""
 
 
 class UnmodifiableEntityError(IAMException):
@@ -28,10 +43,17 @@ class StrictIam(IamResponse):
     """A handler for one IAM request."""
 
     def create_role(self) -> ActionResult:
-        """Create a role, unless its trust policy is not JSON or its permissions boundary does not exist."""
+        """Create a role, unless its trust policy is not JSON or its permissions boundary does not exist.
+
+        The response has fewer members than that of GetRole.
+
+        Source: the recording of CreateRole that `tests/rehearsal/fidelity/recorded_shapes.json` names.
+        """
         self._check_trust_policy("AssumeRolePolicyDocument")
         self._check_boundary()
-        return super().create_role()
+        role = _members(super().create_role())["Role"]
+        members = {name: getattr(role, attribute) for name, attribute in _CREATED_ROLE.items()}
+        return ActionResult({"Role": {name: value for name, value in members.items() if value}})
 
     def update_assume_role_policy(self) -> ActionResult:
         """Change a role's trust policy, unless it is not JSON."""
@@ -109,7 +131,25 @@ class StrictIam(IamResponse):
             raise MalformedPolicyDocument(message) from None
 
 
+class StrictSts(TokenResponse):
+    """A handler for one STS request."""
+
+    def assume_role(self) -> ActionResult:
+        """Assume a role, and report the packed size of session policies and tags only if there are any.
+
+        Source: the AWS CLI's example of assume-role, and botocore's with a policy and tags.
+        """
+        members = _members(super().assume_role())
+        if not any(self.querystring.get(name) for name in _SESSION_POLICY):
+            del members["PackedPolicySize"]
+        return ActionResult(members)
+
+
 def _complete(listing: ActionResult) -> ActionResult:
     """Mark a listing as complete, as IAM does and moto does not."""
-    members = listing.result
-    return ActionResult({"IsTruncated": False, **members}) if isinstance(members, dict) else listing
+    return ActionResult({"IsTruncated": False, **_members(listing)})
+
+
+def _members(response: ActionResult) -> dict[str, Any]:
+    members: Any = response.result
+    return dict(members)

@@ -84,9 +84,11 @@ def _rows(world: World, type_and_region: Mapping[str, str]) -> Iterator[dict[str
     for instance_type in catalog.load().types.values():
         if instance_type.provider != "aws" or type_and_region.get(_TYPE, instance_type.name) != instance_type.name:
             continue
-        for region, usd in instance_type.on_demand_usd.items():
-            if type_and_region.get(_REGION, region) == region:
-                yield _row(instance_type, region, world.market.price_of(region, instance_type.name, "on-demand") or usd)
+        for region in dict.fromkeys((*instance_type.on_demand_usd, *instance_type.zones)):
+            fixed = world.market.price_of(region, instance_type.name, "on-demand")
+            usd = fixed or instance_type.on_demand_usd.get(region)
+            if usd is not None and type_and_region.get(_REGION, region) == region:
+                yield _row(instance_type, region, usd)
 
 
 def _row(instance_type: InstanceType, region: str, usd: Decimal) -> dict[str, Any]:
@@ -100,7 +102,10 @@ def _row(instance_type: InstanceType, region: str, usd: Decimal) -> dict[str, An
         "gpu": str(instance_type.gpus),
     }
     dimension = {"unit": "Hrs", "pricePerUnit": {"USD": f"{usd:.10f}"}, "description": "simulated price list"}
-    term = {"priceDimensions": {f"{sku}.HRS": dimension}, "effectiveDate": f"{instance_type.priced_on}T00:00:00Z"}
+    term = {
+        "priceDimensions": {f"{sku}.HRS": dimension},
+        "effectiveDate": f"{instance_type.price_read_on(region)}T00:00:00Z",
+    }
     return {
         "product": {"productFamily": "Compute Instance", "sku": sku, "attributes": attributes},
         "serviceCode": _SERVICE,

@@ -3,8 +3,12 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Final, Literal
+from functools import cache
+from typing import Any, Final, Literal
 from xml.etree import ElementTree as ET
+
+from botocore.exceptions import UnknownServiceError
+from botocore.loaders import Loader
 
 from cloudgpu.rehearsal.server.error_wording import aws_message
 from cloudgpu.rehearsal.server.http_message import HttpResponse
@@ -35,6 +39,12 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
     "budgets": "json",
 }
 """Protocol by service name, as used in request signatures; all other services use `query`."""
+_MODELS: Final = {
+    "elasticfilesystem": "efs",
+    "servicequotas": "service-quotas",
+    "tagging": "resourcegroupstaggingapi",
+}
+"""Name of the service model by service name, where the two differ."""
 _REQUEST_ID: Final = "rehearsal"
 INVALID_XML_CHARACTER: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 does not allow, even when escaped."""
@@ -59,7 +69,7 @@ def error_response(
     protocol = PROTOCOLS.get(service, "query")
     code = _NO_CODE.sub("_", code)
     if protocol in ("json", "rest-json"):
-        content = json.dumps({"__type": code, "message": message}).encode()
+        content = json.dumps({"__type": code, _message_member(service, code): message}).encode()
         content_type = "application/json" if protocol == "rest-json" else "application/x-amz-json-1.1"
         return HttpResponse(status, {"Content-Type": content_type, "x-amzn-errortype": code}, content)
     root = _XML_FORMS.get(protocol, _query)(service, code, INVALID_XML_CHARACTER.sub("\ufffd", message))
@@ -69,14 +79,20 @@ def error_response(
     return HttpResponse(status, {"Content-Type": "text/xml"}, content)
 
 
-def correct_error_xml(service: str, status: int, headers: dict[str, str], body: bytes) -> HttpResponse:
-    """Return moto's response; an error gets AWS's wording and well-formed XML.
+def correct_error(service: str, status: int, headers: dict[str, str], body: bytes) -> HttpResponse:
+    """Return moto's response; an error gets AWS's wording, well-formed XML, and the message's name in JSON.
 
     Moto copies messages into its XML unescaped, and a message may quote the request.
     """
-    response = HttpResponse(status, headers, body)
-    if status < _ERROR or not body or PROTOCOLS.get(service, "query") in ("json", "rest-json"):
-        return response
+    if status < _ERROR or not body:
+        return HttpResponse(status, headers, body)
+    if PROTOCOLS.get(service, "query") in ("json", "rest-json"):
+        return HttpResponse(status, headers, _correct_json(service, body))
+    return _correct_xml(service, HttpResponse(status, headers, body))
+
+
+def _correct_xml(service: str, response: HttpResponse) -> HttpResponse:
+    status, body = response.status, response.body
     try:
         root = ET.fromstring(body)  # noqa: S314 - our own response, which declares no entities
     except (ET.ParseError, ValueError):
@@ -91,7 +107,35 @@ def correct_error_xml(service: str, status: int, headers: dict[str, str], body: 
     if worded == message:
         return response
     message_element.text = worded
-    return HttpResponse(status, headers, ET.tostring(root, encoding="utf-8", xml_declaration=True))
+    return HttpResponse(status, response.headers, ET.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def _correct_json(service: str, body: bytes) -> bytes:
+    """Give the message of an error the name that the service model has for it; moto always sends `message`."""
+    try:
+        error = json.loads(body)
+    except ValueError:
+        return body
+    if not isinstance(error, dict) or "message" not in error:
+        return body
+    name = _message_member(service, str(error.get("__type") or ""))
+    return json.dumps({name if key == "message" else key: value for key, value in error.items()}).encode()
+
+
+def _message_member(service: str, code: str) -> str:
+    """Return the name of an error's message in JSON: as in the service model, or `message` if it has no such error."""
+    shape = _shapes(_MODELS.get(service, service)).get(code.rpartition("#")[2]) or {}
+    members = shape.get("members") or {} if shape.get("exception") else {}
+    return next((str(name) for name in members if name.lower() == "message"), "message")
+
+
+@cache
+def _shapes(model: str) -> Mapping[str, Any]:
+    try:
+        shapes: Mapping[str, Any] = Loader().load_service_model(model, "service-2")["shapes"]
+    except UnknownServiceError:
+        return {}
+    return shapes
 
 
 def _find(root: ET.Element, name: str) -> ET.Element | None:

@@ -27,12 +27,12 @@ from cloudgpu.rehearsal.aws_api.ec2.backend import StrictEc2
 from cloudgpu.rehearsal.aws_api.ec2.regions import disabled_region_error
 from cloudgpu.rehearsal.aws_api.efs import StrictEfs
 from cloudgpu.rehearsal.aws_api.fsx import lustre
-from cloudgpu.rehearsal.aws_api.iam_service import StrictIam
+from cloudgpu.rehearsal.aws_api.iam_service import StrictIam, StrictSts
 from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.scheduler import StrictScheduler
 from cloudgpu.rehearsal.aws_api.ssm_parameters import StrictSsm
 from cloudgpu.rehearsal.aws_api.ssm_sessions import SsmSessions
-from cloudgpu.rehearsal.server.error_responses import correct_error_xml, error_response
+from cloudgpu.rehearsal.server.error_responses import correct_error, error_response
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.server.request_guard import body_error
 from cloudgpu.rehearsal.server.response_checks import ResponseChecks
@@ -40,7 +40,7 @@ from cloudgpu.rehearsal.server.sigv4 import Scope
 
 _GLOBAL = ("iam", "budgets", "cloudfront", "route53")
 _JSON = {"fsx": lustre.ACTIONS, "servicequotas": service_quotas.ACTIONS, "pricing": pricing.ACTIONS}
-_MOTO_HANDLERS = {"iam": StrictIam, "scheduler": StrictScheduler, "ssm": StrictSsm}
+_MOTO_HANDLERS = {"iam": StrictIam, "scheduler": StrictScheduler, "ssm": StrictSsm, "sts": StrictSts}
 """Handlers that override single actions of moto's handlers."""
 
 
@@ -79,7 +79,7 @@ class Services:
         if scope.service == "s3":
             s3_buckets.apply_defaults(request, int(status))
         content = body.encode(errors="replace") if isinstance(body, str) else bytes(body)
-        return correct_error_xml(scope.service, int(status), _string_headers(headers), content)
+        return correct_error(scope.service, int(status), _string_headers(headers), content)
 
     def _dispatch_request(self, request: Request, url: str, scope: Scope) -> Any:  # noqa: ANN401 - moto's triple
         if scope.service == "ec2":

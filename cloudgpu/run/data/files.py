@@ -16,6 +16,7 @@ class RemoteFile:
         url: Presigned URL. The URL is secret: it is sent only through standard input and never shown.
         sha256: Hexadecimal checksum, or None if it is unknown.
         etag: The source's identifier for the content; empty if unknown. Copying stops if the identifier changes.
+        archived: S3 storage class or tier of an object that must be restored before it can be read; empty otherwise.
     """
 
     url: str = field(repr=False)
@@ -23,6 +24,7 @@ class RemoteFile:
     size: int
     sha256: str | None
     etag: str = ""
+    archived: str = ""
 
 
 @dataclass(frozen=True)

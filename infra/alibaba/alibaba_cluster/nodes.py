@@ -16,8 +16,9 @@ _PUBLIC_MBIT_S = 100
 class Nodes(pulumi.ComponentResource):
     """Pay-as-you-go instances that Alibaba Cloud releases at the expiry regardless of their state.
 
-    Powering off an instance only stops it, and its disk is still billed. Therefore, the release time is the primary
-    safeguard, and the timer on the node is only a backup.
+    An instance that powers itself off is only stopped, and it may be billed like a running one: Alibaba Cloud's
+    economical mode (`StopCharging`) is an option of the API call StopInstance, and types with local disks, such as
+    gn5, do not support it. Therefore, only the release time limits the costs; the timer on the node ends the work.
     """
 
     instances: list[alicloud.ecs.Instance]
@@ -48,7 +49,6 @@ class Nodes(pulumi.ComponentResource):
                 instance_charge_type="PostPaid",
                 spot_strategy="SpotAsPriceGo" if args.market == "spot" else "NoSpot",
                 auto_release_time=args.expires_at.strftime("%Y-%m-%dT%H:%M:00Z"),
-                stopped_mode="StopCharging",
                 deletion_protection=False,
                 system_disk_category="cloud_essd",
                 system_disk_size=args.disk_gib,

@@ -9,14 +9,14 @@ from importlib.resources import files
 import pytest
 
 from cloudgpu.catalog import load
+from cloudgpu.catalog.hardware import NVSWITCH_GPUS
+from cloudgpu.catalog.unsupported import doubtful_type, every_entry, unsupported_type
 from cloudgpu.errors import RecipeError
 
 CATALOG = load()
 TYPES = list(CATALOG.types.values())
 RENTED = list(CATALOG.rentable)
 MOTO = files("moto.ec2").joinpath("resources")
-LEFT_OUT = ("g5g.", "g6f.", "gr6f.")
-"""Arm processors, and parts of a GPU."""
 
 
 def test_catalog_entries_are_consistent():
@@ -43,6 +43,35 @@ def test_retired_type_has_date_and_available_replacement():
 
 def test_every_rentable_type_except_p5e_has_on_demand_price():
     assert {kind.name for kind in RENTED if "us-east-1" not in kind.on_demand_usd} == {"p5e.48xlarge"}
+
+
+def test_regions_that_sell_a_type_have_a_price():
+    """Prices that no public source lists are read from the price list when a plan needs them."""
+    offered = [(kind, region) for kind in RENTED for region in kind.zones]
+    unpriced = {(kind.name, region) for kind, region in offered if region not in kind.on_demand_usd}
+    assert {name.partition(".")[0] for name, _ in unpriced} <= {
+        "g5",
+        "g6e",
+        "g7",
+        "g7e",
+        "p5",
+        "p5e",
+        "p6-b200",
+        "p6-b300",
+    }
+    assert len(unpriced) <= len(offered) / 5
+    assert not {name for name, region in unpriced if region in ("us-east-2", "us-west-2")} - {
+        name for name in CATALOG.types if name.startswith(("g7.", "g7e.", "p5e."))
+    }
+
+
+def test_regional_price_has_its_own_date_and_source():
+    kind = CATALOG.types["g5.xlarge"]
+    assert kind.on_demand_usd["eu-central-1"] == Decimal("1.258")
+    assert kind.price_read_on("us-east-1") == kind.priced_on
+    assert kind.price_read_on("eu-central-1") == date(2026, 1, 21)
+    assert "read on 2026-01-21" in kind.source
+    assert "eu-central-1" not in CATALOG.types["p4d.24xlarge"].rates_read_on, "a newer source has this price"
 
 
 def test_hardware_matches_ec2_description():
@@ -72,7 +101,41 @@ def test_every_supported_nvidia_type_of_ec2_is_in_catalog():
         if any(gpu["Manufacturer"] == "NVIDIA" for gpu in entry.get("GpuInfo", {}).get("Gpus", []))
     }
     missing = nvidia - CATALOG.types.keys()
-    assert missing == {name for name in nvidia if name.startswith(LEFT_OUT)}
+    assert missing == {name for name in nvidia if unsupported_type(name)}
+
+
+@pytest.mark.parametrize(
+    ("name", "replacement"),
+    [
+        ("g6f.large", "g6.xlarge"),
+        ("gr6f.4xlarge", "gr6.4xlarge"),
+        ("g5g.metal", "g4dn.xlarge"),
+        ("g4ad.xlarge", "g4dn.xlarge"),
+        ("p6e-gb200.36xlarge", "p6-b200.48xlarge"),
+        ("p6e-gb300.36xlarge", "p6-b300.48xlarge"),
+        ("trn1.32xlarge", "g6.xlarge"),
+        ("g6.xlarge", None),
+        ("p3.2xlarge", None),
+        ("info", None),
+    ],
+)
+def test_unsupported_type_is_explained_with_nearest_type(name, replacement):
+    found = unsupported_type(name)
+    assert (None if found is None else found.replacement) == replacement
+
+
+def test_unsupported_hardware_has_source_and_available_replacement():
+    for entry in every_entry():
+        assert entry.source, entry.name
+        assert entry.name not in CATALOG.types, entry.name
+        assert entry.name not in CATALOG.gpus, entry.name
+        if entry.replacement not in CATALOG.gpus:
+            assert not CATALOG.types[entry.replacement].retired, entry.name
+            assert doubtful_type(entry.replacement) is None, entry.name
+
+
+def test_every_gpu_with_nvswitch_has_a_type():
+    assert {kind.gpu for kind in RENTED} >= NVSWITCH_GPUS
 
 
 @pytest.mark.parametrize("region", ["us-east-1", "us-west-2", "eu-west-1", "eu-central-1"])

@@ -72,10 +72,10 @@ def test_snapshot_replaces_only_readings(laid):
             one = laid.regions.get(region, RegionReadings())
             zones = kind.zones.get(region) if one.zones is None else one.zones.rows.get(kind.name)
             assert now.zones.get(region) == zones
-            fresh = one.on_demand is not None and one.on_demand.at.date() >= kind.priced_on
+            fresh = one.on_demand is not None and one.on_demand.at.date() >= kind.price_read_on(region)
             usd = one.on_demand.rows.get(kind.name) if fresh else kind.on_demand_usd.get(region)
             assert now.on_demand_usd.get(region) == usd
-            assert now.price_read_on(region) >= kind.priced_on
+            assert now.price_read_on(region) >= kind.price_read_on(region)
 
 
 @given(SNAPSHOTS)

@@ -119,6 +119,32 @@ def test_recipe_check_reports_gpus_that_do_not_exist(recipes, capsys, spec, why)
     assert main(["recipe", "check", "recipes"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (
+            "p3.16xlarge",
+            "AWS retired p3.16xlarge on 2025-12-20, and it can no longer be launched; its successor is p3dn.",
+        ),
+        (
+            "g5g.xlarge",
+            "g5g.xlarge has Arm processors, and cloudgpu supports only x86_64 machines; the nearest type is ",
+        ),
+    ],
+)
+def test_recipe_check_names_the_successor_of_a_type_that_cannot_be_launched(recipes, capsys, name, why):
+    recipes("wrong", GOOD.replace("any_of: [V100-32GB:8, p4d.24xlarge]", f"instance_type: {name}"))
+    assert main(["recipe", "check", "wrong"]) == 2
+    assert f"recipes/wrong/recipe.yaml:4: resources.instance_type: {why}" in capsys.readouterr().err
+
+
+def test_recipe_check_warns_about_a_retired_type_among_others(recipes, capsys):
+    recipes("mixed", GOOD.replace("V100-32GB:8, p4d", "p3.16xlarge, p4d"))
+    assert main(["recipe", "check", "mixed"]) == 0
+    out = capsys.readouterr().out
+    assert "resources.any_of[0]: AWS retired p3.16xlarge" in out
+
+
 def test_recipe_check_accepts_gpus_that_only_own_hosts_have(recipes):
     recipes("own", GOOD.replace("any_of: [V100-32GB:8, p4d.24xlarge]", "gpu: 'M40:3'"))
     assert main(["recipe", "check", "own"]) == 0

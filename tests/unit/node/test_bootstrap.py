@@ -89,7 +89,7 @@ def test_architectures_older_than_turing_use_plain_ubuntu_image() -> None:
     assert set(list(names.values())[3:]) == {"dlami-base-ubuntu-22.04"}
     assert driver_for("Kepler").branch == 470  # the last branch that supports it
     assert {driver_for(name).flavour for name in ("Kepler", "Pascal", "Volta")} == {"proprietary"}
-    assert driver_for("Blackwell").flavour == "open"
+    assert (driver_for("Blackwell").flavour, image_for("Blackwell").name) == ("open", "dlami-base-ubuntu-24.04")
 
 
 def test_v100_node_gets_prebuilt_proprietary_driver(machine: Machine) -> None:

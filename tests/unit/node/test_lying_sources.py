@@ -48,6 +48,24 @@ def disk_bytes(folder: Path) -> int:
     return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.parametrize(
+    ("code", "shown", "hint"),
+    [
+        ("InvalidObjectState", " (InvalidObjectState)", "aws s3api restore-object"),
+        ("AccessDenied", " (AccessDenied)", "check that your credentials can read this object"),
+        ("\x1b[31mAccessDenied", "", "check that your credentials can read this object"),
+        ("x" * 80, "", "check that your credentials can read this object"),
+    ],
+)
+def test_reason_of_s3_is_shown_if_it_is_a_code(code: str, shown: str, hint: str, tmp_path: Path):
+    body = f"<Error><Code>{code}</Code><StorageClass>GLACIER</StorageClass></Error>".encode()
+    with raw_server(lambda _: [http_response("403 Forbidden", body=body)]) as server:
+        found = call_within_limits(lambda: fetched(f"{server.url}/f", tmp_path / "f", 5, None))
+    assert isinstance(found, AgentError)
+    assert found.message.endswith(f"the server returned 403 Forbidden{shown}")
+    assert hint in found.hint
+
+
 @pytest.mark.parametrize("vouched", [True, False], ids=["checksum", "no checksum"])
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("bad_response", cases())

@@ -77,7 +77,10 @@ RDMA)
 
 worst case: 62.48 USD until the cluster expires after 1h
 unknown: planned offline, without querying zones, machine images, quotas, data in S3 [offline]
-    fix: plan without --offline"""
+    fix: plan without --offline
+note: p3dn.24xlarge may not be available to new accounts: AWS has retired the other P3 types; the nearest type is \
+p4d.24xlarge [new-account]
+    fix: --set resources.instance_type=p4d.24xlarge"""
     )
 
 

@@ -6,7 +6,7 @@ from botocore.parsers import create_parser
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cloudgpu.rehearsal.server.error_responses import PROTOCOLS, correct_error_xml, error_response
+from cloudgpu.rehearsal.server.error_responses import PROTOCOLS, correct_error, error_response
 
 CLIENTS = {
     "ec2": "ec2",
@@ -68,11 +68,11 @@ def test_any_error_code_and_message_is_parseable(service, code, message):
 @pytest.mark.parametrize("service", ["ec2", "iam", "s3"])
 def test_unescaped_moto_error_is_rewritten_as_valid_xml(service, message):
     body = f"<Response><Errors><Error><Code>Some.Code</Code><Message>{message}</Message></Error></Errors></Response>"
-    answer = correct_error_xml(service, 400, {}, body.encode(errors="replace"))
+    answer = correct_error(service, 400, {}, body.encode(errors="replace"))
     parsed(service, answer)
     assert b"Code>" in answer.body
 
 
 def test_valid_error_response_is_unchanged():
-    answer = correct_error_xml("ec2", 400, {"a": "b"}, b"<Response><Errors/></Response>")
+    answer = correct_error("ec2", 400, {"a": "b"}, b"<Response><Errors/></Response>")
     assert (answer.headers, answer.body) == ({"a": "b"}, b"<Response><Errors/></Response>")

@@ -33,6 +33,9 @@ _MAX_DRAINED = 1 << 16
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
+_CODE = re.compile(rb"<Code>([A-Za-z]{1,60})</Code>")
+"""Code of an S3 error. It names the reason of a 403 status, which may have nothing to do with permissions."""
+_ARCHIVED = "InvalidObjectState"
 _EXPIRED = re.compile(rb"Request has expired|<Code>(ExpiredToken|RequestTimeTooSkewed|InvalidAccessKeyId)</Code>")
 
 
@@ -256,6 +259,17 @@ def _status_error(wanted: RequestedFile, answer: http.client.HTTPResponse) -> Ex
     if answer.status in (http.client.BAD_REQUEST, http.client.FORBIDDEN) and _EXPIRED.search(text):
         message = f"{wanted.path}: {status}: the presigned URL has expired"
         return AgentError(message, hint="run the command again", code="expired")
-    denied = answer.status in (http.client.FORBIDDEN, http.client.UNAUTHORIZED)
-    hint = "check that your credentials can read this object" if denied else ""
-    return AgentError(f"{wanted.path}: {status}", hint=hint, code="refused")
+    code = _CODE.search(text)
+    reason = code.group(1).decode() if code else ""
+    return AgentError(
+        f"{wanted.path}: {status}{f' ({reason})' if reason else ''}",
+        hint=_refusal_hint(answer.status, reason),
+        code="refused",
+    )
+
+
+def _refusal_hint(status: int, reason: str) -> str:
+    if reason == _ARCHIVED:
+        return "the object is archived: restore it with `aws s3api restore-object`, then run the command again"
+    denied = status in (http.client.FORBIDDEN, http.client.UNAUTHORIZED)
+    return "check that your credentials can read this object" if denied else ""

@@ -21,8 +21,14 @@ from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, paginate_r
 from cloudgpu.rehearsal.state.records import FleetRecord
 
 _MAX_CONSTRAINED_TARGET = 1000
-_SPOT_DEFAULTS = {"AllocationStrategy": "lowest-price", "InstanceInterruptionBehavior": "terminate"}
-_ON_DEMAND_DEFAULTS = {"AllocationStrategy": "lowest-price"}
+_LOWEST_PRICE = "lowestPrice"
+"""Strategy as EC2 returns it. Requests may spell it this way, too, or `lowest-price` as the service model does.
+
+Source: the AWS CLI's example of describe-fleets, and Terraform's AWS provider, which sends and expects this spelling.
+The other strategies are spelled as in the service model.
+"""
+_SPOT_DEFAULTS = {"AllocationStrategy": _LOWEST_PRICE, "InstanceInterruptionBehavior": "terminate"}
+_ON_DEMAND_DEFAULTS = {"AllocationStrategy": _LOWEST_PRICE}
 _NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 _FLEET_CODES = {"Unsupported": "InvalidFleetConfiguration"}
 """Code of RunInstances -> code in a fleet's errors, as in github.com/aws/karpenter-provider-aws issues 476, 2243."""
@@ -309,7 +315,7 @@ def _describe_fleet(call: ParsedRequest, fleet: FleetRecord) -> dict[str, Any]:
         "ReplaceUnhealthyInstances": bool(request.get("ReplaceUnhealthyInstances")),
         "Type": "instant",
         "SpotOptions": _spot_options(request),
-        "OnDemandOptions": {**_ON_DEMAND_DEFAULTS, **(request.get("OnDemandOptions") or {})},
+        "OnDemandOptions": _options(_ON_DEMAND_DEFAULTS, request.get("OnDemandOptions")),
         "TerminateInstancesWithExpiration": bool(request.get("TerminateInstancesWithExpiration")),
         "Tags": tag_list(dict(call.backend.tags.get(fleet.id, {}))),
         "Instances": fleet.instances,
@@ -318,9 +324,15 @@ def _describe_fleet(call: ParsedRequest, fleet: FleetRecord) -> dict[str, Any]:
 
 
 def _spot_options(request: Mapping[str, Any]) -> dict[str, Any]:
-    options = {**_SPOT_DEFAULTS, **(request.get("SpotOptions") or {})}
-    pools = {"InstancePoolsToUseCount": 1} if options["AllocationStrategy"] == "lowest-price" else {}
+    options = _options(_SPOT_DEFAULTS, request.get("SpotOptions"))
+    pools = {"InstancePoolsToUseCount": 1} if options["AllocationStrategy"] == _LOWEST_PRICE else {}
     return {**pools, **options}
+
+
+def _options(defaults: Mapping[str, Any], requested: Mapping[str, Any] | None) -> dict[str, Any]:
+    options = {**defaults, **(requested or {})}
+    lowest = options["AllocationStrategy"] == "lowest-price"
+    return {**options, "AllocationStrategy": _LOWEST_PRICE} if lowest else options
 
 
 def _matches(row: Mapping[str, Any], name: str, values: list[str]) -> bool:

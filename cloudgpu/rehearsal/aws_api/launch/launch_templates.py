@@ -16,7 +16,7 @@ def create(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Create a template as moto does, but check its name and store the tags for launched resources unchanged.
 
     Raises:
-        AwsError: The name is malformed.
+        AwsError: The name is malformed, or the template has no data.
     """
     if not _NAME.fullmatch(str(call.params.get("LaunchTemplateName"))):
         message = (
@@ -24,7 +24,10 @@ def create(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
             "following characters: - ( ) . / _."
         )
         raise AwsError("InvalidLaunchTemplateName.MalformedException", message)
-    launch_tags = [dict(row) for row in (call.params.get("LaunchTemplateData") or {}).get("TagSpecifications") or []]
+    if not call.params.get("LaunchTemplateData"):
+        message = "No launch template data was provided. Launch template data is required to create a launch template."
+        raise AwsError("MissingParameter", message)
+    launch_tags = [dict(row) for row in call.params["LaunchTemplateData"].get("TagSpecifications") or []]
     response = call.proceed()
     template = call.backend.get_launch_template_by_name(str(call.params.get("LaunchTemplateName")))
     template.versions[0].data["TagSpecifications"] = [

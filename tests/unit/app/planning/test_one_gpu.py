@@ -38,6 +38,41 @@ def test_unknown_gpu_name_suggests_the_nearest(catalog):
         find_gpu(catalog, "V10")
 
 
+@pytest.mark.parametrize(
+    ("name", "gpu", "note"),
+    [
+        (
+            "p3.2xlarge",
+            "V100",
+            "AWS retired p3.2xlarge on 2025-12-20, and it can no longer be launched; its successor is ",
+        ),
+        ("p3dn.24xlarge", "V100", "p3dn.24xlarge may not be available to new accounts"),
+        ("g6.xlarge", "L4", ""),
+        ("V100", "V100", ""),
+    ],
+)
+def test_instance_type_shows_its_gpu_and_whether_it_can_be_launched(name, gpu, note):
+    found = profile(load(), known_software(), name, home_region="us-east-1")
+    assert (found.gpu.name, bool(found.note)) == (gpu, bool(note))
+    assert found.note.startswith(note)
+    assert not note or profile_lines(found, TODAY)[1] == found.note
+    assert profile_json(found)["note"] == (found.note or None)
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "hint"),
+    [
+        ("g6f.xlarge", "g6f.xlarge has a part of an L4", "cloudgpu gpus show g6.xlarge"),
+        ("gb200:4", "GB200 is offered only in types with Arm processors", "cloudgpu gpus show B200"),
+    ],
+)
+def test_unsupported_hardware_is_explained(name, message, hint):
+    with pytest.raises(RecipeError) as caught:
+        find_gpu(load(), name)
+    assert (caught.value.message[: len(message)], caught.value.hint) == (message, hint)
+    find_gpu(load(), hint.rpartition(" ")[2])
+
+
 def test_wheel_supports_same_major_and_newer_minor_capability(catalog, software):
     cu126, cu130 = software.torch
     assert supports_gpu(cu126, catalog.gpus["V100"])

@@ -1,7 +1,8 @@
-"""A plan does not query regions that the account has not enabled, and a rule excludes them."""
+"""A plan queries only enabled regions, and the price list for the prices that the catalog lacks."""
 
 from dataclasses import dataclass, field
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,10 @@ class Cloud:
 
     enabled: tuple[str, ...]
     queried: set[str] = field(default_factory=set)
+    listed: dict[tuple[str, str], Decimal | str] = field(default_factory=dict)
+    """Price list: (instance type, region) -> USD per hour, or the error message of the request."""
+    priced: list[tuple[str, str]] = field(default_factory=list)
+    """Pairs whose price was queried."""
     target = "aws"
     endpoint = ""
 
@@ -44,6 +49,9 @@ class Cloud:
         self.queried |= set(regions)
         assert self.queried <= set(self.enabled), "a region that is not enabled was queried"
 
+    def service_roles(self):
+        return ("AWSServiceRoleForEC2Spot",)
+
     def inspector(self):
         return self
 
@@ -53,6 +61,11 @@ class Cloud:
     def quotes(self, wanted):
         self._note(region for _, region in wanted)
         return Quotes(zones={(name, region): (f"{region}b",) for name, region in wanted}, live=True)
+
+    def on_demand_prices(self, pairs):
+        self._note(region for _, region in pairs)
+        self.priced += pairs
+        return {pair: self.listed[pair] for pair in pairs if pair in self.listed}
 
     def images(self, wanted):
         self._note(region for _, region in wanted)
@@ -71,9 +84,10 @@ def planned(tmp_path: Path):
     (folder / "recipe.yaml").write_text(RECIPE)
     settings = load(flags={"target": "aws"}, environ={"CLOUDGPU_HOME": str(tmp_path / "home")}, cwd=tmp_path)
 
-    def plan(cloud):
+    def plan(cloud, *sets):
         return plan_on(
             str(folder),
+            sets=sets,
             home=nowhere(tmp_path),
             today=date(2026, 8, 1),
             cloud=cloud,
@@ -97,3 +111,42 @@ def test_recipe_with_only_disabled_regions_is_rejected(planned):
     plan = planned(cloud)
     assert cloud.queried == set()
     assert {finding.check for finding in plan.errors} == {"region-enabled"}
+
+
+UNPRICED = ("resources.gpu=RTX-PRO-4500:1", "resources.regions=eu-north-1,us-east-1", "resources.nodes=1")
+
+
+def test_price_that_catalog_lacks_is_read_from_price_list(planned):
+    cloud = Cloud(("us-east-1", "eu-north-1"), listed={("g7.2xlarge", "eu-north-1"): Decimal("2.71")})
+    plan = planned(cloud, *UNPRICED)
+    assert set(cloud.priced) == {(f"g7.{size}xlarge", "eu-north-1") for size in (2, 4, 8)}, "us-east-1 has prices"
+    read = {
+        (candidate.instance_type, candidate.node_hourly_usd, candidate.priced_on)
+        for candidate in plan.candidates
+        if candidate.region == "eu-north-1"
+    }
+    assert read == {("g7.2xlarge", Decimal("2.71"), date(2026, 8, 1))}
+
+
+def test_spot_candidate_costs_at_most_the_listed_price(planned):
+    cloud = Cloud(("us-east-1", "eu-north-1"), listed={("g7.2xlarge", "eu-north-1"): Decimal("2.71")})
+    plan = planned(cloud, *UNPRICED, "resources.market=spot")
+    assert {one.node_hourly_usd for one in plan.candidates if one.region == "eu-north-1"} == {Decimal("2.71")}
+
+
+def test_reason_why_price_list_cannot_be_read_is_shown(planned):
+    why = "reading the price list of eu-north-1: the identity lacks the permission pricing:GetProducts"
+    cloud = Cloud(("eu-north-1",), listed={("g7.2xlarge", "eu-north-1"): why})
+    plan = planned(cloud, "resources.instance_type=g7.2xlarge", "resources.regions=eu-north-1", "resources.nodes=1")
+    (error,) = plan.errors
+    assert (error.check, error.message, error.fix) == (
+        "price",
+        f"no price is known for g7.2xlarge in eu-north-1: {why}",
+        "cloudgpu catalog refresh --on aws --region eu-north-1",
+    )
+
+
+def test_prices_in_catalog_are_not_queried(planned):
+    cloud = Cloud(("us-west-2",))
+    planned(cloud)
+    assert cloud.priced == []

@@ -7,6 +7,7 @@ import pytest
 from cloudgpu.app.runs.datasets import check_checkpoint, dataset_lister, put_rehearsal_objects
 from cloudgpu.errors import BadRequestError, RecipeError
 from cloudgpu.recipe.schema import Data
+from cloudgpu.run.data.files import RemoteFile
 
 
 def dataset(**more):
@@ -25,6 +26,28 @@ def manifest(base, **sums):
     text = "".join(f"{hashlib.sha256(content.encode()).hexdigest()}  {name}.csv\n" for name, content in sums.items())
     (base / "SHA256SUMS").write_text(text)
     return dataset(manifest="SHA256SUMS")
+
+
+class Bucket:
+    """A cloud whose bucket has one object that can be read, and one that must be restored first."""
+
+    def objects(self, url, *, expires_s):
+        return [RemoteFile("u", "a.csv", 1, None), RemoteFile("u", "b.csv", 2, None, "", "GLACIER")]
+
+
+def test_archived_object_stops_a_run_before_the_launch(base):
+    with pytest.raises(BadRequestError) as caught:
+        dataset_lister(Bucket(), base)(dataset(**{"from": "s3://sets/digits"}))
+    assert caught.value.message == (
+        "dataset digits: 1 object under s3://sets/digits cannot be read until restored, such as b.csv (GLACIER)"
+    )
+    assert "aws s3api restore-object" in caught.value.hint
+
+
+def test_archived_object_outside_manifest_is_not_needed(base):
+    manifest(base, a="1")
+    files = dataset_lister(Bucket(), base)(dataset(**{"from": "s3://sets/digits", "manifest": "SHA256SUMS"}))
+    assert [file.relative for file in files] == ["a.csv"]
 
 
 def test_local_directory_is_listed_with_file_sizes(base):

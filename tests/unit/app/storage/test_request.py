@@ -51,6 +51,15 @@ def test_invalid_storage_option_is_rejected_by_name(typed, message):
         make_storage_request(typed, "us-east-1", {})
 
 
+@pytest.mark.parametrize(
+    ("kind", "region", "usd"),
+    [("s3", "eu-central-1", "0.0245"), ("efs", "eu-central-1", "0.36"), ("efs", "us-west-2", "0.30")],
+)
+def test_storage_has_price_outside_us_east_1(kind, region, usd):
+    price = storage_price(kind, region)
+    assert (price.usd_per_gib_month, bool(price.source)) == (Decimal(usd), True)
+
+
 def test_storage_prices_are_unknown_outside_priced_regions():
     lustre = make_storage_request(StorageOptions("sets", "lustre", 2400, "us-east-1a"), "us-east-1", {})
     assert request_price(lustre, "lustre")[1] == Decimal("336.00")
@@ -74,4 +83,4 @@ def test_storage_prices_are_unknown_outside_priced_regions():
         make_storage_request(StorageOptions("sets", "ebs", 8, "me-south-1a"), "us-east-1", {}), "ebs"
     ) == (None, None)
     price = storage_price("s3", "us-east-1")
-    assert (price.monthly_usd(Decimal(1000)), price.as_of.isoformat()) == (Decimal("23.000"), "2026-11-21")
+    assert (price.monthly_usd(Decimal(1000)), price.as_of.isoformat()) == (Decimal("23.000"), "2026-07-01")

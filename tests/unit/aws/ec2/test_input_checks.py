@@ -5,6 +5,7 @@ import pytest
 from cloudgpu.aws.ec2 import input_checks
 from cloudgpu.aws.ec2.input_checks import check_dataset, check_named_resource
 from cloudgpu.aws.session.session import Session
+from cloudgpu.aws.storage.objects import ObjectInfo, S3Location, archived_objects
 from cloudgpu.plan.named_resources import DatasetSeen
 
 
@@ -28,6 +29,52 @@ def test_dataset_size_is_lower_bound_above_listing_limit(session: Session, monke
     )
     monkeypatch.setattr(input_checks, "_COUNTED", 3)
     assert check_dataset(session, "s3://data/set/").whole
+
+
+def put(session: Session, **classes: str) -> None:
+    s3 = session.client("s3")
+    s3.create_bucket(Bucket="data")
+    for key, storage_class in classes.items():
+        s3.put_object(Bucket="data", Key=f"set/{key}", Body=b"x", StorageClass=storage_class)
+
+
+def test_archived_objects_are_reported_with_class(session: Session) -> None:
+    put(session, a="STANDARD", b="GLACIER", c="DEEP_ARCHIVE", d="GLACIER_IR", e="STANDARD_IA", f="INTELLIGENT_TIERING")
+    seen = check_dataset(session, "s3://data/set")
+    assert (seen.presence, seen.size_bytes) == ("archived", 6)
+    assert seen.why == "2 of 6 objects are archived (DEEP_ARCHIVE, GLACIER), such as s3://data/set/b"
+
+
+def test_restored_and_instant_objects_are_readable(session: Session) -> None:
+    put(session, a="GLACIER", d="GLACIER_IR", e="ONEZONE_IA")
+    session.client("s3").restore_object(Bucket="data", Key="set/a", RestoreRequest={"Days": 1})
+    assert check_dataset(session, "s3://data/set").presence == "there"
+
+
+@pytest.mark.parametrize(
+    ("storage_class", "head", "tier"),
+    [
+        ("INTELLIGENT_TIERING", {}, ""),
+        ("INTELLIGENT_TIERING", {"ArchiveStatus": "ARCHIVE_ACCESS"}, "ARCHIVE_ACCESS"),
+        ("INTELLIGENT_TIERING", {"ArchiveStatus": "DEEP_ARCHIVE_ACCESS"}, "DEEP_ARCHIVE_ACCESS"),
+        ("INTELLIGENT_TIERING", None, ""),
+        ("GLACIER", {}, "GLACIER"),
+        ("GLACIER", None, "GLACIER"),
+        ("GLACIER", {"Restore": 'ongoing-request="true"'}, "GLACIER"),
+        ("DEEP_ARCHIVE", {"Restore": 'ongoing-request="false", expiry-date="Fri, 23 Dec 2026 00:00:00 GMT"'}, ""),
+    ],
+)
+def test_restore_state_of_archived_object(scripted, storage_class, head, tier) -> None:
+    """The state is unknown if HeadObject is denied; then the storage class decides."""
+    stub = scripted.stub("s3")
+    if head is None:
+        stub.add_client_error("head_object", "403", "Forbidden", http_status_code=403)
+    else:
+        stub.add_response("head_object", head, {"Bucket": "b", "Key": "k"})
+    item = ObjectInfo("k", "k", 1, "", storage_class)
+    found = archived_objects(scripted.client("s3"), S3Location("b", ""), [item])
+    assert found == ({"k": tier} if tier else {})
+    scripted.done()
 
 
 def test_empty_prefix_and_absent_bucket_are_missing(session: Session) -> None:

@@ -57,6 +57,20 @@ def test_price_list_is_read_to_last_page(scripted):
     scripted.done()
 
 
+def test_single_price_is_read_or_its_error_returned(scripted):
+    stub = scripted.stub("pricing")
+    filters = [*FILTERS, {"Type": "TERM_MATCH", "Field": "instanceType", "Value": "g7.2xlarge"}]
+    stub.add_response("get_products", {"PriceList": [product("g7.2xlarge", "2.52")]}, asked(Filters=filters))
+    pair = ("g7.2xlarge", "us-east-1")
+    assert prices.on_demand_or_error(lambda _: scripted, [pair]) == {pair: Decimal("2.52")}
+    stub.add_response("get_products", {"PriceList": []}, asked(Filters=filters))
+    assert prices.on_demand_or_error(lambda _: scripted, [pair]) == {}, "the region does not sell the type"
+    stub.add_client_error("get_products", "AccessDeniedException", "not authorized to perform pricing:GetProducts")
+    (why,) = prices.on_demand_or_error(lambda _: scripted, [pair]).values()
+    assert "reading the price list of us-east-1" in why
+    scripted.done()
+
+
 def test_pricing_client_uses_us_east_1():
     rehearsal = CloudEndpoint("http://127.0.0.1:9", "key", "secret")
     clients = connect(rehearsal, "sa-east-1")

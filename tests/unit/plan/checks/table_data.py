@@ -104,6 +104,27 @@ DATA = (
             ("error", "dataset images: there are no objects under s3://bucket/images/", "upload it, or correct `from`"),
         ),
         fails(
+            data(DatasetSeen("archived", "1 of 2 objects is archived (GLACIER), such as s3://bucket/images/a")),
+            (
+                "error",
+                "dataset images: 1 of 2 objects is archived (GLACIER), such as s3://bucket/images/a: "
+                "S3 returns 403 InvalidObjectState until they are restored",
+                "restore them with `aws s3api restore-object` and wait until that is done, or correct `from`",
+            ),
+        ),
+        fails(
+            surveyed(
+                NamedResources(datasets={"images": DatasetSeen("archived", "2 of 9 objects are archived (GLACIER)")}),
+                data=[{"name": "images", "from": "s3://bucket/images/", "to": "/data/images", "manifest": "sums.txt"}],
+            ),
+            (
+                "warning",
+                "dataset images: 2 of 9 objects are archived (GLACIER): "
+                "S3 returns 403 InvalidObjectState until they are restored",
+                "restore them with `aws s3api restore-object` and wait until that is done, or correct `from`",
+            ),
+        ),
+        fails(
             data(DatasetSeen("unknown", "not allowed to list s3://bucket/images/")),
             (
                 "unknown",

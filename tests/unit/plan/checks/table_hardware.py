@@ -30,6 +30,14 @@ HARDWARE = (
                 "--set resources.instance_type=p3dn.24xlarge",
             ),
         ),
+        fails(
+            resources(instance_type="g6f.xlarge"),
+            (
+                "error",
+                "g6f.xlarge has a part of an L4, and cloudgpu supports only whole GPUs; the nearest type is g6.xlarge",
+                "--set resources.instance_type=g6.xlarge",
+            ),
+        ),
     ),
     row(
         "gpu",
@@ -64,6 +72,23 @@ HARDWARE = (
                 PlanInputs(), quotes=Quotes(live=True, zones={("p3dn.24xlarge", "us-east-1"): ("us-east-1-bos-1a",)})
             ),
             ("error", "the recipe cannot use any zone of us-east-1", ""),
+        ),
+    ),
+    row(
+        "new-account",
+        (
+            resources(instance_type="g6.xlarge"),
+            replace(PlanInputs(), target="rehearsal"),
+            resources(instance_type="p3.16xlarge"),
+        ),
+        fails(
+            resources(instance_type="p3dn.24xlarge"),
+            (
+                "note",
+                "p3dn.24xlarge may not be available to new accounts: AWS has retired the other P3 types; "
+                "the nearest type is p4d.24xlarge",
+                "--set resources.instance_type=p4d.24xlarge",
+            ),
         ),
     ),
     row(

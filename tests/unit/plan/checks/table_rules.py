@@ -91,7 +91,11 @@ RULES = (
                     },
                 ),
             ),
-            ("error", "no price is known for p3dn.24xlarge in us-east-1", "--set resources.regions=us-west-2"),
+            (
+                "error",
+                "no price is known for p3dn.24xlarge in us-east-1",
+                "cloudgpu catalog refresh --on aws --region us-east-1",
+            ),
         ),
     ),
 )

@@ -1,0 +1,62 @@
+"""AWS hardware that cloudgpu cannot use, and types that a new account may not be able to launch, with replacements."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """The reason why an instance type or a GPU cannot be used, or may be refused, and the nearest alternative."""
+
+    name: str
+    why: str
+    """Predicate of a sentence about the name, such as `has a part of an L4, and ...`."""
+    replacement: str
+    """Name of an instance type for a type, and of a GPU for a GPU."""
+    source: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} {self.why}; the nearest {'type' if '.' in self.replacement else 'GPU'} is {self.replacement}"
+        )
+
+
+def unsupported_type(name: str) -> Unsupported | None:
+    """Return why cloudgpu cannot use an EC2 instance type that the catalog omits; None for any other text."""
+    return _by_prefix(name, _content()["types"]) if "." in name else None
+
+
+def unsupported_gpu(model: str) -> Unsupported | None:
+    """Return why cloudgpu cannot use a GPU of EC2 that the catalog omits; None for any other text."""
+    row = next((row for row in _content()["gpus"] if row["name"].lower() == model.lower()), None)
+    return None if row is None else Unsupported(row["name"], row["why"], row["replacement"], row["source"])
+
+
+def doubtful_type(name: str) -> Unsupported | None:
+    """Return why a new account may not be able to launch an instance type; None if nothing is known against it."""
+    return _by_prefix(name, _content()["doubtful"])
+
+
+def every_entry() -> tuple[Unsupported, ...]:
+    """Return all entries, with the prefix of types as their name."""
+    content = _content()
+    rows = [*content["types"], *content["gpus"], *content["doubtful"]]
+    return tuple(
+        Unsupported(row.get("prefix") or row["name"], row["why"], row["replacement"], row["source"]) for row in rows
+    )
+
+
+def _by_prefix(name: str, rows: Iterable[Mapping[str, str]]) -> Unsupported | None:
+    row = next((row for row in rows if name.startswith(row["prefix"])), None)
+    return None if row is None else Unsupported(name, row["why"], row["replacement"], row["source"])
+
+
+@cache
+def _content() -> dict[str, Any]:
+    path = files("cloudgpu.catalog").joinpath("data", "unsupported_types.json")
+    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return content
