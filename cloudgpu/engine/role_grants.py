@@ -69,7 +69,12 @@ def _location(source: Source) -> str:
 
 
 def _upload_location(to: str, run_id: str) -> ListItem:
-    parts = _location(source_of(to.replace(_RUN, run_id) if run_id else to)).split(_RUN)
+    source = source_of(to)  # with the placeholder, which no bucket name may contain
+    if source.kind != "s3":
+        message = f"{to}: expected an S3 URL"
+        raise ValueError(message)
+    location = _location(source)
+    parts = [location.replace(_RUN, run_id)] if run_id else location.split(_RUN)
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 

@@ -43,7 +43,7 @@ def uploads_limited_to_run(case: CheckInput) -> Iterator[Issue]:
     if case.question.hosts is not None or not any("{run}" in to for to in targets):
         return
     places = " and ".join(to.replace("{run}", "*") for to in dict.fromkeys(targets) if "{run}" in to)
-    message = f"`train` lets new nodes write only their own run; `up`, a matrix and a further run allow {places}"
+    message = f"nodes that `train` creates may write only their own run; with `up` or a matrix, all of {places}"
     yield Issue(message, severity="note")
 
 

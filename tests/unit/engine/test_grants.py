@@ -49,6 +49,18 @@ def test_url_that_no_recipe_may_contain_is_refused_again(url: str):
         role_grants(recipe(to=url), "demo-k3fz8w")
 
 
+@pytest.mark.parametrize("url", ["https://bucket/x", "results/", "nfs://bucket/x"])
+def test_upload_to_another_kind_of_place_is_refused(url: str):
+    with pytest.raises(RecipeError, match="expected an S3 URL"):
+        role_grants(recipe(outputs_to=url))
+
+
+@pytest.mark.parametrize("run_id", ["", "demo-k3fz8w"])
+def test_run_is_never_part_of_the_bucket(run_id: str):
+    with pytest.raises(RecipeError, match="not a valid bucket name"):
+        role_grants(recipe(to="s3://bucket-{run}/x"), run_id)
+
+
 def test_container_image_needs_no_grant():
     image = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/train:1.0"
     assert role_grants(recipe(image=image)) == role_grants(recipe())

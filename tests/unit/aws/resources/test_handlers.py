@@ -1,11 +1,15 @@
 """Lifecycle of every resource handler against moto, as the engine runs it."""
 
+import json
 from typing import Any
 
 import pytest
 
+from cloudgpu.aws.iam.grants import policy
+from cloudgpu.aws.iam.role_permissions import BOUNDARY_GRANTS
+from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import HANDLERS, handler, invoke
-from cloudgpu.errors import BadRequestError, UnsupportedError
+from cloudgpu.errors import AuthError, BadRequestError, UnsupportedError
 
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEKYbLwE0XFHe0hOyX2WQfMmGCHwcDJiSsNqKuJ6rUrN ada@laptop"
 TRUST = (
@@ -209,6 +213,23 @@ class TestRole:
         assert iam.list_attached_role_policies(RoleName="demo")["AttachedPolicies"] == []
         assert iam.list_role_policies(RoleName="demo")["PolicyNames"] == []
         assert iam.get_role(RoleName="demo")["Role"]["Description"] == "d"
+
+    def test_role_is_created_with_its_boundary(self, context) -> None:
+        iam, one, ctx = context("i").clients.client("iam"), handler(self.type), context("i")
+        arn = iam.create_policy(PolicyName="limit", PolicyDocument=json.dumps(policy(BOUNDARY_GRANTS)))["Policy"]["Arn"]
+        one.create(ctx, one.check({**INPUTS[self.type], "permissionsBoundary": arn}))
+        assert iam.get_role(RoleName="demo")["Role"]["PermissionsBoundary"]["PermissionsBoundaryArn"] == arn
+
+    @pytest.mark.parametrize("boundary", ["", "arn:aws:iam::aws:policy/x"])
+    def test_denied_role_without_boundary_names_the_setting(self, scripted, clock, boundary) -> None:
+        one = handler(self.type)
+        scripted.stub("iam").add_client_error("create_role", "AccessDenied", "not authorized", 403)
+        with pytest.raises(AuthError) as caught:
+            one.create(
+                HandlerContext(scripted, clock, "", {}),
+                one.check({**INPUTS[self.type], "permissionsBoundary": boundary}),
+            )
+        assert ("permissions_boundary" in caught.value.hint) is (not boundary)
 
     def test_role_is_detached_from_profile_before_delete(self, context) -> None:
         role, profile, ctx = handler(self.type), handler("aws:iam/instanceProfile:InstanceProfile"), context("i")

@@ -244,7 +244,7 @@ ENVIRONMENT = (
             ),
             (
                 "note",
-                "`train` lets new nodes write only their own run; `up`, a matrix and a further run allow "
+                "nodes that `train` creates may write only their own run; with `up` or a matrix, all of "
                 "s3://b-1/runs/*/c and s3://bucket/*",
                 "",
             ),
