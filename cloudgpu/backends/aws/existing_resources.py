@@ -1,6 +1,7 @@
-"""Map settings that identify existing resources to the configuration keys of the infrastructure programs."""
+"""Map settings to the configuration keys of the infrastructure programs: existing resources, and the user's tags."""
 
 from cloudgpu.settings import Settings
+from cloudgpu.settings.tags import tags_text
 
 
 def cluster_program_config(settings: Settings) -> dict[str, str]:
@@ -16,6 +17,7 @@ def cluster_program_config(settings: Settings) -> dict[str, str]:
         "scheduleRoleArn": settings.expiry_schedule_role,
         "keyName": settings.key_name,
         "kmsKeyId": settings.kms_key_id,
+        "tags": tags_text(settings.tags),
         "expirySchedule": "" if settings.expiry_schedule else "false",
     }
     return {name: value for name, value in named.items() if value}
@@ -28,5 +30,6 @@ def storage_program_config(settings: Settings) -> dict[str, str]:
         "subnetIds": settings.subnet_id,
         "clientSecurityGroupIds": settings.security_group_id,
         "kmsKeyId": settings.kms_key_id,
+        "tags": tags_text(settings.tags),
     }
     return {name: value for name, value in named.items() if value}

@@ -259,3 +259,24 @@ def test_first_root_with_the_name_takes_precedence(tmp_path):
     roots = [tmp_path / "mine", tmp_path / "theirs"]
     assert loader.find_named_recipes(roots) == (tmp_path / "mine" / "same" / "recipe.yaml",)
     assert loader.recipe_names(roots) == ("same",)
+
+
+@pytest.mark.parametrize(
+    ("tags", "problem"),
+    [
+        ("{CostCenter: 42}", "tags.CostCenter"),
+        ("{Name: x}", "this key is reserved"),
+        ('{"cloudgpu:owner": bob}', "the prefix cloudgpu: is reserved"),
+        ('{a: "x,y"}', "letters, digits"),
+        ("[a]", "tags"),
+    ],
+)
+def test_tags_that_aws_rejects_are_reported_with_their_line(problems, tags, problem):
+    (found,) = problems(f"{GOOD}tags: {tags}\n")
+    assert problem in found
+    assert "recipe.yaml:10: tags" in found
+
+
+def test_tags_are_texts(write):
+    recipe = loader.load(write(f'{GOOD}tags: {{CostCenter: "0042"}}\n')).recipe
+    assert recipe.tags == {"CostCenter": "0042"}

@@ -286,7 +286,7 @@ def _mount(storage: Storage, stored: TaggedStorage) -> Mount:
 def _storage_request(
     storage: Storage, make: Make, row: AttachedStorage, cluster: str, existing: Mapping[str, str]
 ) -> StorageRequest:
-    config_names = {"vpcId": "vpcId", "subnetIds": "subnetId", "kmsKeyId": "kmsKeyId"}
+    config_names = {"vpcId": "vpcId", "subnetIds": "subnetId", "kmsKeyId": "kmsKeyId", "tags": "tags"}
     config = {
         "zone": row.zone,
         "sizeGib": str(int(make.size)) if make.size else "",
