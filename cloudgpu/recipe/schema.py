@@ -5,7 +5,7 @@ Unknown keys are errors because a mistyped key that is silently ignored can cost
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from cloudgpu.recipe.sections.data import Checkpoint, Data
 from cloudgpu.recipe.sections.environment import Container, Environment, PythonEnvironment
@@ -15,6 +15,7 @@ from cloudgpu.recipe.sections.resources import Prefer, Resources
 from cloudgpu.recipe.sections.section import Name, Section
 from cloudgpu.recipe.sections.storage import Storage
 from cloudgpu.recipe.units import DurationS, PositiveUsd
+from cloudgpu.settings.tags import check_tags
 
 __all__ = [
     "Budget",
@@ -115,6 +116,9 @@ class Recipe(Section):
     `node-1/`."""
     checkpoint: Checkpoint | None = None
     """Checkpoint directory, upload and resume."""
+    tags: Annotated[dict[str, str], AfterValidator(check_tags)] = Field(default_factory=dict)
+    """Your own tags for every resource of the run's cluster and its storage, for example `CostCenter: "42"`. They are
+    added to the tags from the settings, and take precedence over those with the same key."""
     budget: Budget = Budget()
     """Spending limit and expiry."""
     rehearsal: Rehearsal | None = None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cloudgpu.errors import UsageError
+from cloudgpu.settings.tags import Tags
 from cloudgpu.targets import Target
 
 _MASK = "***"
@@ -64,6 +65,14 @@ class Settings:
         )
     )
     team: str = field(metadata=_about("", doc="Team to which costs are attributed.", form=_TAG_TEXT, like="vision"))
+    tags: Tags = field(
+        metadata=_about(
+            "",
+            doc="Your own tags for every resource that cloudgpu creates on AWS: a table in a settings file, a JSON "
+            "object in the environment variable. The tags of a recipe take precedence.",
+            like='{"CostCenter": "42"}',
+        )
+    )
     target: Target = field(
         metadata=_about("rehearsal", doc="Target for commands without `--on`.", form="aws|rehearsal|ssh", like="aws")
     )

@@ -15,6 +15,7 @@ from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home
 from cloudgpu.settings.fields import FIELDS, NAMES, Setting, Settings
 from cloudgpu.settings.sources import Source, SourcedSetting, aws_region, path_list, sources
+from cloudgpu.settings.tags import Tags, parse_tags
 from cloudgpu.targets import is_simulated
 
 _TRUTH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -98,6 +99,7 @@ def _convert(sourced: SourcedSetting) -> Any:  # noqa: ANN401  the type is the f
         int: lambda: bounds.parse_whole_number(setting.value),
         bool: lambda: _parsed_bool(setting),
         tuple[Path, ...]: lambda: path_list(setting.value, sourced.base),
+        Tags: lambda: _parsed_tags(setting),
     }
     expected_type = FIELDS[setting.name].type
     return readers[expected_type]() if expected_type in readers else setting.value
@@ -140,6 +142,13 @@ def _parsed_bool(setting: Setting) -> bool:
         return _TRUTH[setting.value.lower()]
     except KeyError:
         raise _invalid(setting, f"{setting.value!r} is neither true nor false") from None
+
+
+def _parsed_tags(setting: Setting) -> Tags:
+    try:
+        return parse_tags(setting.value)
+    except ValueError as err:
+        raise _invalid(setting, str(err)) from err
 
 
 def _invalid(setting: Setting, problem: str) -> UsageError:

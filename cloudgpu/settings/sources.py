@@ -14,6 +14,7 @@ import platformdirs
 from cloudgpu.errors import UsageError
 from cloudgpu.files import KEY_BYTES, SAVE_AS_UTF8, SETTINGS_BYTES, NotUtf8Error, read_text
 from cloudgpu.settings.fields import FIELDS, NAMES, Setting, env_name, unknown_setting
+from cloudgpu.settings.tags import tags_text
 
 PROJECT_FILE = "cloudgpu.toml"
 _PATH_LIST = "allowed_paths"
@@ -133,11 +134,20 @@ def _file(path: Path) -> Source:
     return {name: _written(name, value, path) for name, value in document.items()}
 
 
+def _tags(value: object, path: Path) -> str:
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        message = f"{path}: tags: expected a table of quoted texts"
+        raise UsageError(message, hint='for example: tags = {CostCenter = "42"}')
+    return tags_text(value)
+
+
 def _written(name: str, value: object, path: Path) -> SourcedSetting:
     if name not in FIELDS:
         raise unknown_setting(name, str(path))
     if name == _PATH_LIST:
         return SourcedSetting(Setting(name, _written_paths(value, path), f"file {path}"), path.parent)
+    if name == "tags":
+        return SourcedSetting(Setting(name, _tags(value, path), f"file {path}"), path.parent)
     if not isinstance(value, str | int):
         raise UsageError(
             f"{path}: {name}: expected text, a whole number or true/false, got {value!r}",

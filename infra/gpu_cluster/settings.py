@@ -3,7 +3,7 @@
 import ipaddress
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -66,6 +66,7 @@ class ClusterArgs:
         create_vpc: Whether to create a VPC instead of using the region's default VPC.
         bootstrap: Shell script that every node runs at its first boot; must not contain secrets.
         storage_group_ids: Additional security groups that give the nodes access to storage.
+        tags: The user's own tags, for every resource.
         expiry_schedule: Whether AWS also terminates the nodes shortly after the expiry.
     """
 
@@ -94,6 +95,7 @@ class ClusterArgs:
     expiry_schedule: bool = True
     storage_group_ids: tuple[str, ...] = ()
     named: Named = Named()
+    tags: dict[str, str] = field(default_factory=dict)
 
     @property
     def region(self) -> str:
@@ -135,6 +137,7 @@ class ClusterArgs:
             expiry_schedule=_flag(config, "expirySchedule", default="true"),
             storage_group_ids=_group_ids(config),
             named=named,
+            tags=_own_tags(config),
         )
 
 
@@ -301,3 +304,17 @@ def _flag(config: pulumi.Config, key: str, *, default: str) -> bool:
     if value not in ("true", "false"):
         raise _wrong(key, value, "true or false")
     return value == "true"
+
+
+def _own_tags(config: pulumi.Config) -> dict[str, str]:
+    """Parse the user's own tags, a JSON object of texts. Keys that this program or AWS sets are rejected."""
+    value = config.get("tags") or "{}"
+    try:
+        tags: Any = json.loads(value)
+    except ValueError as err:
+        raise _wrong("tags", value, "a JSON object") from err
+    if not isinstance(tags, dict) or not all(isinstance(text, str) for text in tags.values()):
+        raise _wrong("tags", value, "a JSON object whose values are texts")
+    if any(key.lower().startswith(("aws:", "cloudgpu:")) or key.lower() == "name" for key in tags):
+        raise _wrong("tags", value, "no key Name, aws:... or cloudgpu:..., which are reserved")
+    return tags

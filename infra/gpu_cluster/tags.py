@@ -6,6 +6,7 @@ from gpu_cluster.settings import ClusterArgs
 def cluster_tags(args: ClusterArgs) -> dict[str, str]:
     """Return the tags that identify the cluster's resources even if every local record is lost."""
     return {
+        **args.tags,
         "Name": f"cloudgpu-{args.cluster}",
         "cloudgpu:cluster": args.cluster,
         "cloudgpu:owner": args.owner,

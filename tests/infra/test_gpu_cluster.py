@@ -1,4 +1,5 @@
 import base64
+import json
 from typing import Any
 
 import pulumi
@@ -63,6 +64,24 @@ def test_every_taggable_resource_has_every_tag(shape: dict[str, str | None]) -> 
     assert [one.typ for one in own if is_taggable(one.typ) and one.inputs.get("tags") != TAGS] == []
     kinds = {spec["resourceType"]: spec["tags"] for spec in recorder.one("LaunchTemplate")["tagSpecifications"]}
     assert kinds == {"instance": TAGS, "volume": TAGS, "network-interface": TAGS}
+
+
+@pytest.mark.parametrize("shape", EVERY_SHAPE)
+def test_users_own_tags_are_on_every_resource_that_creates_or_launches(shape: dict[str, str | None]) -> None:
+    own = {"CostCenter": "42", "team:env": "prod, eu"}
+    recorder = run_program(**shape, tags=json.dumps(own))
+    tagged = [one for one in recorder.resources if one.typ.startswith("aws:") and is_taggable(one.typ)]
+    assert [one.typ for one in tagged if one.inputs.get("tags") != own | TAGS] == []
+    specifications = recorder.one("LaunchTemplate")["tagSpecifications"]
+    assert [spec["resourceType"] for spec in specifications if spec["tags"] != own | TAGS] == []
+
+
+@pytest.mark.parametrize(
+    "tags", ["[]", "{", '{"a": 1}', '{"Name": "x"}', '{"name": "x"}', '{"cloudgpu:owner": "bob"}', '{"AWS:x": "y"}']
+)
+def test_invalid_or_reserved_tags_are_rejected(tags: str) -> None:
+    with pytest.raises(pulumi.RunError, match="cloudgpu:tags is"):
+        run_program(tags=tags)
 
 
 def test_only_resources_found_through_others_are_untaggable() -> None:

@@ -38,6 +38,15 @@ def test_every_resource_has_storage_tags_but_no_cluster_tag(made: tuple[str, Rec
         assert "cloudgpu:cluster" not in one.inputs["tags"]
 
 
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_every_resource_has_the_users_own_tags(kind: str) -> None:
+    recorder = run_storage(kind=kind, **KINDS[kind], tags='{"CostCenter": "42"}')
+    taggable = [one for one in recorder.resources if one.typ.startswith("aws:") and not one.typ.endswith(UNTAGGABLE)]
+    assert [one.typ for one in taggable if one.inputs["tags"].get("CostCenter") != "42"] == []
+    with pytest.raises(pulumi.RunError, match="cloudgpu:tags is"):
+        run_storage(kind=kind, **KINDS[kind], tags='{"cloudgpu:keep": "false"}')
+
+
 def test_security_groups_open_no_port_to_an_address(made: tuple[str, Recorder]) -> None:
     for group in made[1].of("SecurityGroup"):
         for rule in [*group["ingress"], *group["egress"]]:

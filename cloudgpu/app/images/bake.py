@@ -20,6 +20,7 @@ from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.progress import Note
+from cloudgpu.settings.tags import parse_tags
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.text import command
@@ -141,6 +142,7 @@ class ImageBaker:
             candidate for candidate in plan.candidates if candidate.instance_type == record.placement.instance_type
         )
         return {
+            **parse_tags(record.placement.config.get("tags", "")),
             "cloudgpu:owner": record.identity.owner,
             "cloudgpu:team": record.identity.team,
             "cloudgpu:token": record.identity.token,

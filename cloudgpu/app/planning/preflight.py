@@ -25,6 +25,7 @@ _OF_SETTINGS: Final[Mapping[str, NamedKind]] = {
     "key_name": "key pair",
     "role_name": "role",
     "permissions_boundary": "permissions boundary",
+    "expiry_schedule_role": "role",
     "instance_profile": "instance profile",
     "vpc_id": "VPC",
     "subnet_id": "subnet",
@@ -62,6 +63,7 @@ class Preflight:
             regions_asked = None if inspector is None else workers.submit(_enabled, inspector)
             roles_asked = None if inspector is None or not _may_use_spot(recipe) else workers.submit(_roles, inspector)
             profile = self._profile(inspector, workers)
+            denied = self._denied(inspector, workers)
             named = [workers.submit(look) for look in self._named(regions, inspector)]
             datasets = {name: workers.submit(check) for name, check in checks.items() if check is not None}
             roles, roles_unknown = (None, "") if roles_asked is None else roles_asked.result()
@@ -75,6 +77,7 @@ class Preflight:
                 service_roles=roles,
                 service_roles_unknown=roles_unknown,
                 profile=None if profile is None else profile.result(),
+                denied_role_actions=() if denied is None else denied.result(),
                 region_origin=_region_origin(self.settings),
                 named=tuple(thing.result() for thing in named),
                 set_variables=frozenset(name for name in required_variables(recipe) if self.environ.get(name)),
@@ -93,6 +96,21 @@ class Preflight:
         if inspector is None or not name:
             return None
         return workers.submit(inspector.profile, name, session_manager=self.settings.reach == "ssm")
+
+    def _denied(self, inspector: Inspector | None, workers: ThreadPoolExecutor) -> Future[tuple[str, ...]] | None:
+        if inspector is None or is_simulated(self.settings.target):  # the rehearsal has no policies of its callers
+            return None
+        return workers.submit(inspector.denied_role_actions, self._role_actions())
+
+    def _role_actions(self) -> tuple[str, ...]:
+        """Return the calls with which a cluster makes its roles, as far as the settings name no existing ones."""
+        settings = self.settings
+        makes_schedule_role = settings.expiry_schedule and not settings.expiry_schedule_role
+        makes_node_role = not (settings.instance_profile or settings.role_name)
+        return (
+            *(("iam:CreateRole", "iam:PutRolePolicy") if makes_node_role or makes_schedule_role else ()),
+            *(() if settings.instance_profile else ("iam:CreateInstanceProfile", "iam:AddRoleToInstanceProfile")),
+        )
 
     @staticmethod
     def _dataset(
@@ -117,6 +135,7 @@ class Preflight:
             return
         for setting, kind in _OF_SETTINGS.items():
             name = str(getattr(self.settings, setting))
+            name = name.rpartition("/")[-1] if name.startswith("arn:") else name
             if not name:
                 continue
             if kind == "key pair":  # must exist in every region that nodes may run in

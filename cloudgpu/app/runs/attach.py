@@ -131,10 +131,25 @@ class RunWatcher:
         if ended or cluster is None or not record.ranks:
             message = f"run {run_id} is not running: {record.state}{', ' + record.reason if record.reason else ''}"
             raise UsageError(message, hint=command("cloudgpu", "logs", run_id))
-        check_identity(cluster, self._context.backend)
+        try:
+            check_identity(cluster, self._context.backend)
+        except CloudGpuError as err:
+            if not err.renewable:
+                raise
+            # Nothing of another account can change without valid credentials, and a deletion checks them again.
+            self._context.emit(Note(f"{err.message}; the run is followed without AWS. To renew them: {err.hint}"))
         return record, cluster
 
     def _alive_nodes(self, cluster: ClusterRecord) -> Inventory:
+        """Return the nodes to connect to; with expired credentials, all nodes that are recorded."""
+        try:
+            return self._authorized_nodes(cluster)
+        except CloudGpuError as err:
+            if not err.renewable:
+                raise
+            return stored_inventory(self._context.home, cluster)
+
+    def _authorized_nodes(self, cluster: ClusterRecord) -> Inventory:
         """Return the pending and running nodes, after authorizing SSH from the caller's address.
 
         The other nodes are reported and left out, because connecting to a terminated node would only time out.

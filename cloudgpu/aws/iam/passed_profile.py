@@ -1,8 +1,11 @@
 """Check an existing instance profile: whether the caller may launch nodes with it, and what it allows the nodes."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from cloudgpu.aws.iam.permission_probe import principal_arn
+from cloudgpu.aws.iam.permission_probe import principal_arn, simulated_permissions
+from cloudgpu.aws.iam.permissions import GRANTS
 from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Session
 from cloudgpu.errors import CloudGpuError
@@ -39,6 +42,21 @@ def inspect_profile(session: Session, name: str, *, session_manager: bool) -> Pr
     except CloudGpuError as err:
         may_pass, why = None, err.message
     return ProfileSeen(role, may_pass, why, _lacks(session, arn, _SESSIONS if session_manager else ()))
+
+
+def denied_role_actions(session: Session, actions: Sequence[str]) -> tuple[str, ...]:
+    """Return the actions that the caller's policies deny for the roles that cloudgpu makes; empty if that is unknown.
+
+    The grants that cloudgpu documents determine the resources, tags and other conditions of the simulated calls.
+    """
+    grants = [
+        replace(grant, actions=tuple(action for action in grant.actions if action in actions)) for grant in GRANTS
+    ]
+    try:
+        results = simulated_permissions(session, session.identity(), [grant for grant in grants if grant.actions])
+    except CloudGpuError:
+        return ()
+    return tuple(sorted({result.action for result in results if result.state == "failed"}))
 
 
 def _may_pass(session: Session, role_arn: str) -> tuple[bool, str]:

@@ -40,6 +40,17 @@ def probe_permissions(clients: Clients, identity: Identity, grants: Sequence[Gra
     return tuple(_worst(action, results) for action in _actions(grants))
 
 
+def simulated_permissions(clients: Clients, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
+    """Return the results of IAM's policy simulator for every action of the grants. Does not change any resource.
+
+    Raises:
+        CloudGpuError: The caller may not use the simulator, or the request failed.
+    """
+    if identity.arn.endswith(":root"):
+        return [PermissionResult(action, "ok", "the root user has all permissions") for action in _actions(grants)]
+    return _simulated(clients, principal_arn(clients, identity.arn), grants)
+
+
 def _actions(grants: Iterable[Grant]) -> list[str]:
     return sorted({action for grant in grants for action in grant.actions})
 

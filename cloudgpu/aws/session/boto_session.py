@@ -47,11 +47,6 @@ def _without_documentation(members: Sequence[tuple[str, Any]]) -> dict[str, Any]
     return known
 
 
-def open_boto_session(**settings: str | None) -> boto3.Session:
-    """Open a boto3 session. `settings` are arguments of `boto3.Session`."""
-    return boto3_session(botocore.session.get_session(), **settings)
-
-
 def open_isolated_session(access_key_id: str, secret_access_key: str, region: str) -> boto3.Session:
     """Open a boto3 session that reads neither the user's AWS configuration files nor the AWS environment variables.
 

@@ -1,7 +1,8 @@
-"""Map settings that identify existing resources to the configuration keys of the infrastructure programs."""
+"""Map settings to the configuration keys of the infrastructure programs: existing resources, and the user's tags."""
 
 from cloudgpu.engine.config import list_setting
 from cloudgpu.settings import Settings
+from cloudgpu.settings.tags import tags_text
 
 
 def cluster_program_config(settings: Settings) -> dict[str, str]:
@@ -18,6 +19,7 @@ def cluster_program_config(settings: Settings) -> dict[str, str]:
         "scheduleRoleArn": settings.expiry_schedule_role,
         "keyName": settings.key_name,
         "kmsKeyId": settings.kms_key_id,
+        "tags": tags_text(settings.tags),
         "expirySchedule": "" if settings.expiry_schedule else "false",
     }
     return {name: value for name, value in named.items() if value}
@@ -30,5 +32,6 @@ def storage_program_config(settings: Settings) -> dict[str, str]:
         "subnetIds": list_setting([settings.subnet_id] if settings.subnet_id else []),
         "clientSecurityGroupIds": list_setting([settings.security_group_id] if settings.security_group_id else []),
         "kmsKeyId": settings.kms_key_id,
+        "tags": tags_text(settings.tags),
     }
     return {name: value for name, value in named.items() if value}

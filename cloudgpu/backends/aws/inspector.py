@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from cloudgpu.aws.ec2 import input_checks
 from cloudgpu.aws.ec2.tag_search import ENABLED_EVERYWHERE, enabled_regions
-from cloudgpu.aws.iam.passed_profile import inspect_profile
+from cloudgpu.aws.iam.passed_profile import denied_role_actions, inspect_profile
 from cloudgpu.aws.iam.service_roles import service_role_names
 from cloudgpu.aws.session.session import Session
 from cloudgpu.errors import CloudError
@@ -28,6 +28,10 @@ class AwsInspector:
     def profile(self, name: str, *, session_manager: bool) -> ProfileSeen | None:
         """Return whether the caller may launch nodes with an instance profile, and what it lacks; None if not found."""
         return inspect_profile(self._session(self._region), name, session_manager=session_manager)
+
+    def denied_role_actions(self, actions: Sequence[str]) -> tuple[str, ...]:
+        """Return which of these IAM actions the caller's policies deny for cloudgpu's roles; empty if unknown."""
+        return denied_role_actions(self._session(self._region), actions)
 
     def regions(self) -> Sequence[str]:
         """Return every region that is enabled for the account.

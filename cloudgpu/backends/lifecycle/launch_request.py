@@ -8,10 +8,11 @@ from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.engine.config import list_setting, stack_config
 from cloudgpu.engine.role_grants import role_grants
-from cloudgpu.errors import PlanError
+from cloudgpu.errors import PlanError, UsageError
 from cloudgpu.node.bootstrap import NodeKind, bootstrap_script, pack_script
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.settings.tags import check_tags, merge_tags, parse_tags, tags_text
 from cloudgpu.state.cluster_record import ClusterIdentity, ClusterLifecycle, ClusterPlacement, ClusterRecord
 from cloudgpu.state.identifiers import new_token
 from cloudgpu.state.identity import BackendIdentity
@@ -90,7 +91,7 @@ def record_with_candidate(
         public_key=requester.public_key,
         ssh_cidr=ssh_cidr,
         disk_gib=int(plan.recipe.resources.disk),
-        existing=requester.existing,
+        existing=program_choices(plan.recipe, requester),
         bootstrap=pack_script(bootstrap_script(replace(node_kind(plan, candidate), mounts=storage.mounts))),
         grants=_permissions(plan.recipe, record.identity.run_id, storage),
     )
@@ -121,6 +122,20 @@ def _permissions(recipe: Recipe, run_id: str, storage: MountableStorage) -> dict
     """Return the program settings for the role and the security groups that the nodes need for data and storage."""
     grants = role_grants(recipe, run_id).union(storage.grants)
     return {**grants.config, "storageSecurityGroupIds": list_setting(storage.groups)}
+
+
+def program_choices(recipe: Recipe, requester: Requester) -> dict[str, str]:
+    """Return the requester's program settings, with the recipe's tags added to the requester's.
+
+    Raises:
+        UsageError: There are too many tags.
+    """
+    tags = merge_tags(parse_tags(requester.existing.get("tags", "")), recipe.tags)
+    try:
+        return {**requester.existing, "tags": tags_text(check_tags(tags))}
+    except ValueError as err:
+        message = f"the tags of the settings and the recipe: {err}"
+        raise UsageError(message, hint="remove some of them") from err
 
 
 def _image(record: ClusterRecord, candidate: Candidate) -> str:

@@ -53,6 +53,18 @@ def instance_profile_usable(case: CheckInput) -> Iterator[Issue]:
         yield Issue(f"role {seen.role} does not allow {', '.join(seen.node_lacks)}, which reach = ssm needs")
 
 
+@check("role-permissions", "warning", "A denied IAM call makes every launch fail after the network has been created.")
+def roles_can_be_made(case: CheckInput) -> Iterator[Issue]:
+    """Report calls that make the roles of a cluster and that the caller's policies deny, if the simulator tells."""
+    denied = case.question.quotes.survey.denied_role_actions
+    if denied:
+        message = (
+            f"your policies deny {', '.join(denied)}, with which a cluster makes its roles (IAM policy simulation)"
+        )
+        fix = "set instance_profile, and expiry_schedule_role or expiry_schedule = false, to use existing roles"
+        yield Issue(message, fix)
+
+
 @check("region-origin", "note", "A cluster in an unexpected region is far from its data, and other quotas apply.")
 def region_origin(case: CheckInput) -> Iterator[Issue]:
     """Tell which setting or variable determines the region, if the recipe does not."""

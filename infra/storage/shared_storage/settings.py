@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pulumi
@@ -33,6 +33,7 @@ class StorageArgs:
         linked: S3 location (`s3://bucket/prefix`) linked to the root directory of a Lustre file system; empty for none.
         subnet_ids: Subnets from which the storage can be mounted; empty for one subnet in every zone of the VPC.
         made_for: Cluster that the storage was created for and is deleted with; empty for named storage.
+        tags: The user's own tags, for every resource.
         client_group_ids: Existing security groups whose members may also mount the storage.
     """
 
@@ -53,6 +54,7 @@ class StorageArgs:
     client_group_ids: tuple[str, ...] = ()
     kms_key_id: str = ""
     made_for: str = ""
+    tags: dict[str, str] = field(default_factory=dict)
 
     @property
     def physical_name(self) -> str:
@@ -86,6 +88,7 @@ class StorageArgs:
             client_group_ids=_ids(config, "clientSecurityGroupIds", "sg"),
             kms_key_id=config.get("kmsKeyId") or "",
             made_for=config.get("madeFor") or "",
+            tags=_own_tags(config),
         )
 
 
@@ -152,3 +155,17 @@ def _linked(config: pulumi.Config, kind: Kind) -> str:
     if value and (kind != "lustre" or not _S3.fullmatch(value)):
         raise _wrong("linked", value, "s3://bucket/prefix, and cloudgpu:kind lustre")
     return value
+
+
+def _own_tags(config: pulumi.Config) -> dict[str, str]:
+    """Parse the user's own tags, a JSON object of texts. Keys that this program or AWS sets are rejected."""
+    value = config.get("tags") or "{}"
+    try:
+        tags: Any = json.loads(value)
+    except ValueError as err:
+        raise _wrong("tags", value, "a JSON object") from err
+    if not isinstance(tags, dict) or not all(isinstance(text, str) for text in tags.values()):
+        raise _wrong("tags", value, "a JSON object whose values are texts")
+    if any(key.lower().startswith(("aws:", "cloudgpu:")) or key.lower() == "name" for key in tags):
+        raise _wrong("tags", value, "no key Name, aws:... or cloudgpu:..., which are reserved")
+    return tags

@@ -7,6 +7,7 @@ def storage_tags(args: StorageArgs) -> dict[str, str]:
     """Return the tags that identify the storage even if every local record is lost."""
     made_for = {"cloudgpu:made-for": args.made_for} if args.made_for else {}
     return {
+        **args.tags,
         "Name": f"cloudgpu-{args.name}",
         "cloudgpu:storage": args.name,
         "cloudgpu:kind": args.kind,

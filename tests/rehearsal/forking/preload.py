@@ -50,5 +50,5 @@ def preload(*modules):
     key = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
     for name in SERVICES:
         sys.modules["boto3.session"].Session(region_name="us-east-1", **key).client(name)  # as servers load the model
-        sessions.open_boto_session(region_name="us-east-1", **key).client(name)  # as commands load the model
+        sessions.open_isolated_session("a", "b", "us-east-1").client(name)  # as commands load the model
     gc.freeze()

@@ -298,3 +298,24 @@ def test_parameters_that_yaml_changes_are_kept_as_they_are_written(write):
     assert loaded.rewritten == changed
     assert loaded.recipe.params["i"] == "on"
     assert loaded.recipe.params["p"] == "3.10"
+
+
+@pytest.mark.parametrize(
+    ("tags", "problem"),
+    [
+        ("{CostCenter: 42}", "tags.CostCenter"),
+        ("{Name: x}", "this key is reserved"),
+        ('{"cloudgpu:owner": bob}', "the prefix cloudgpu: is reserved"),
+        ('{a: "x,y"}', "letters, digits"),
+        ("[a]", "tags"),
+    ],
+)
+def test_tags_that_aws_rejects_are_reported_with_their_line(problems, tags, problem):
+    (found,) = problems(f"{GOOD}tags: {tags}\n")
+    assert problem in found
+    assert "recipe.yaml:10: tags" in found
+
+
+def test_tags_are_texts(write):
+    recipe = loader.load(write(f'{GOOD}tags: {{CostCenter: "0042"}}\n')).recipe
+    assert recipe.tags == {"CostCenter": "0042"}

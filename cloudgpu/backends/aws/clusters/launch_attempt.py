@@ -11,7 +11,7 @@ from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.billing.costs import spending_of
 from cloudgpu.backends.events import ProgressEvent
-from cloudgpu.backends.lifecycle.launch_request import Requester, record_with_candidate
+from cloudgpu.backends.lifecycle.launch_request import Requester, program_choices, record_with_candidate
 from cloudgpu.engine.base import AppliedStack, Event
 from cloudgpu.errors import CapacityError, CloudGpuError, LaunchError
 from cloudgpu.ledger.entry import Spending
@@ -44,7 +44,8 @@ class CandidateLauncher:
         """
         context = self._context
         context.emit(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h", detail=True))
-        record, ready = self._storage.ready(plan.recipe, record, candidate, self._requester.existing)
+        existing = program_choices(plan.recipe, self._requester)
+        record, ready = self._storage.ready(plan.recipe, record, candidate, existing)
         record = record_with_candidate(record, plan, candidate, self._requester, context.cloud.caller_cidr(), ready)
         row = spending_of(record, context.clock.now())
         record = context.records.save_cluster(record, context.clock.now())

@@ -294,9 +294,8 @@ def _storage_request(
         "deployment": (make.deployment or "scratch_2") if make.kind == "lustre" else "",
         "linked": make.linked or "",
         "snapshotId": make.snapshot or "",
-        "vpcId": existing.get("vpcId", ""),
         "subnetIds": list_setting([subnet] if subnet else []),
-        "kmsKeyId": existing.get("kmsKeyId", ""),
+        **{name: existing.get(name, "") for name in ("vpcId", "kmsKeyId", "tags")},
     }
     settings = {key: text for key, text in config.items() if text}
     return StorageRequest(row.name, make.kind, row.region, not storage.keep, settings, "" if storage.keep else cluster)

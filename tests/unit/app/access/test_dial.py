@@ -12,7 +12,7 @@ from cloudgpu.backends.aws.node_addresses import region_of, session_manager_addr
 from cloudgpu.backends.aws.session_manager import SessionManager, session_plugin
 from cloudgpu.backends.node_connections import NodeCarriers
 from cloudgpu.clock import SystemClock
-from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
+from cloudgpu.errors import AuthError, ConnectError, HostKeyError, StateError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.openssh_command import ssh_argv
 from cloudgpu.ssh.tcp_connector import CarryingCommand, ProgramCarrier
@@ -83,6 +83,21 @@ def test_session_command_keeps_environment_and_hides_token(node, monkeypatch):
         ("plugin", "VARIABLE", "us-east-1"), {"HOME": "/home/ann", "VARIABLE": "very secret"}
     )
     assert "very secret" not in repr(command)
+
+
+@pytest.mark.parametrize(("renewable", "raised"), [(True, ConnectError), (False, AuthError)])
+def test_expired_credentials_leave_the_node_merely_unreachable(node, monkeypatch, renewable, raised):
+    """The run continues, and with new credentials another attempt succeeds."""
+
+    def fail(*_):
+        err = AuthError("starting a session: credentials expired", hint="aws sso login --profile gpu")
+        err.renewable = renewable
+        raise err
+
+    monkeypatch.setattr(session_manager.session_manager, "start", fail)
+    with pytest.raises(raised, match="credentials expired") as caught:
+        SessionManager(lambda _node: None, ("plugin",), "", {}).command(node)
+    assert caught.value.hint == "aws sso login --profile gpu"
 
 
 def test_openssh_receives_the_carrier_as_proxy_command(node):

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.images.bake import BakedImage, _image_id, bake_cluster_name, retained_spending
+from cloudgpu.app.images.bake import BakedImage, ImageBaker, _image_id, bake_cluster_name, retained_spending
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.errors import UsageError
 
@@ -36,3 +36,14 @@ def test_ledger_entry_has_upper_bound_for_snapshot_cost(make, workspace):
     spending = retained_spending("base", record, plan)
     assert (spending.noun, spending.name, spending.region) == ("image", "base", "us-east-1")
     assert spending.monthly_usd > 0
+
+
+def test_image_and_snapshots_get_the_clusters_own_tags(make, workspace):
+    plan = make.plan(make.candidate())
+    provisioned = workspace.provisioning.up(plan, "demo")
+    record = provisioned.record
+    config = {**record.placement.config, "tags": '{"CostCenter": "42"}'}
+    tagged = replace(provisioned, record=replace(record, placement=replace(record.placement, config=config)))
+    tags = ImageBaker(workspace.context, None, None, None)._tags(plan, tagged)
+    assert tags["CostCenter"] == "42"
+    assert tags["cloudgpu:owner"] == record.identity.owner

@@ -36,6 +36,9 @@ class Account:
         self.queries.append(f"profile {name} {session_manager}")
         return ProfileSeen("gpu", True, "simulated", ())
 
+    def denied_role_actions(self, actions):
+        return tuple(actions)
+
     def regions(self):
         if self.denied:
             raise AuthError("not allowed to list regions", code="UnauthorizedOperation")
@@ -111,6 +114,32 @@ def test_key_pair_is_checked_in_every_region_and_role_once(look):
         NamedThing("key pair", "ann", "eu-west-1", "missing", "", "key_name"),
         NamedThing("role", "gpu", "", "unknown", "not allowed to look for gpu", "role_name"),
     )
+
+
+ROLE = ("iam:CreateRole", "iam:PutRolePolicy")
+PROFILE = ("iam:CreateInstanceProfile", "iam:AddRoleToInstanceProfile")
+SCHEDULER = "arn:aws:iam::111122223333:role/path/expiry"
+
+
+@pytest.mark.parametrize(
+    ("settings", "actions"),
+    [
+        ({}, ROLE + PROFILE),
+        ({"role_name": "gpu"}, ROLE + PROFILE),
+        ({"role_name": "gpu", "expiry_schedule": "false"}, PROFILE),
+        ({"instance_profile": "gpu"}, ROLE),
+        ({"instance_profile": "gpu", "expiry_schedule_role": SCHEDULER}, ()),
+    ],
+)
+def test_only_calls_that_a_cluster_makes_are_checked(look, settings, actions):
+    assert look(recipe(), Account(), target="aws", **settings).denied_role_actions == actions
+    assert look(recipe(), Account(), **settings).denied_role_actions == ()
+
+
+def test_role_of_the_schedule_is_looked_up_by_its_name(look):
+    account = Account()
+    look(recipe(), account, expiry_schedule_role=SCHEDULER)
+    assert account.queries == ["role expiry"]
 
 
 @pytest.mark.parametrize(("reach", "sessions"), [("direct", False), ("ssm", True)])

@@ -6,8 +6,9 @@ import pytest
 
 from cloudgpu.app.runs.attach import find_run, read_stored_output, require_rank
 from cloudgpu.cli.render.run import failure_lines, outcome_rows
-from cloudgpu.errors import StateError, UsageError
+from cloudgpu.errors import AuthError, StateError, UsageError
 from cloudgpu.run.progress import LogFolder, RankOutput
+from tests.manual_clock import ManualClock
 
 
 def test_attach_after_expiry_closes_the_run_without_connecting(workspace, gang, training, watching):
@@ -48,6 +49,33 @@ def test_attach_continues_with_the_remaining_nodes(workspace, gang, training, wa
     assert (outcome.record.state, outcome.record.reason) == ("failed", "lost contact with node 1")
     assert outcome.notes == ("node 1 (i-us-east-1c-1) is terminated and its data is lost",)
     assert outcome.left == ()
+
+
+def test_attach_follows_the_run_with_expired_credentials_and_deletes_with_new_ones(
+    workspace, gang, training, watching, monkeypatch
+):
+    run = training(detach=True).record
+    account, states, waits = workspace.cloud.account, workspace.cloud.instance_states, []
+
+    def expired(*_):
+        err = AuthError("credentials expired", hint="aws sso login --profile gpu")
+        err.renewable = True
+        raise err
+
+    def login(clock, seconds):
+        waits.append(seconds)
+        workspace.cloud.account, workspace.cloud.instance_states = account, states
+        real(clock, seconds)
+
+    real = ManualClock.sleep
+    monkeypatch.setattr(ManualClock, "sleep", login)
+    workspace.cloud.account = workspace.cloud.instance_states = expired
+    gang.dialled.clear()
+    outcome = watching.attach(run.run_id)
+    assert (outcome.record.state, outcome.left, len(waits)) == ("succeeded", (), 1)
+    assert gang.dialled == [["i-us-east-1c-0", "i-us-east-1c-1"]]
+    assert workspace.records.clusters() == []
+    assert [note for note in workspace.notes if "waiting for new credentials" in note]
 
 
 @pytest.fixture

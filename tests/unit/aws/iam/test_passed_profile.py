@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.aws.iam.passed_profile import inspect_profile
+from cloudgpu.aws.iam.passed_profile import denied_role_actions, inspect_profile
 from cloudgpu.aws.session.credential_errors import CredentialSource
 from cloudgpu.aws.session.session import Identity
 from cloudgpu.plan.named_resources import ProfileSeen
@@ -91,3 +91,25 @@ def test_profile_without_a_role(scripted, account) -> None:
 def test_profile_that_cannot_be_read_is_left_to_the_check_of_named_resources(scripted) -> None:
     scripted.stub("iam").add_client_error("get_instance_profile", "NoSuchEntity")
     assert inspect_profile(scripted, "gpu", session_manager=True) is None
+
+
+ACTIONS = ("iam:CreateInstanceProfile", "iam:CreateRole")
+
+
+@pytest.fixture
+def caller(scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = Identity("111122223333", USER, CredentialSource("", "env"))
+    monkeypatch.setattr(type(scripted), "identity", lambda _: identity, raising=False)
+
+
+@pytest.mark.usefixtures("caller")
+def test_simulator_tells_which_calls_for_new_roles_are_denied(scripted) -> None:
+    decisions = decided(iam_CreateInstanceProfile="explicitDeny", iam_CreateRole="allowed")
+    scripted.stub("iam").add_response("simulate_principal_policy", decisions)
+    assert denied_role_actions(scripted, ACTIONS) == ("iam:CreateInstanceProfile",)
+
+
+@pytest.mark.usefixtures("caller")
+def test_denied_calls_for_new_roles_are_unknown_without_the_simulator(scripted) -> None:
+    scripted.stub("iam").add_client_error("simulate_principal_policy", "AccessDenied")
+    assert denied_role_actions(scripted, ACTIONS) == ()

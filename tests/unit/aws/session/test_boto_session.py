@@ -7,10 +7,17 @@ from typing import Any
 import boto3
 import pytest
 from botocore.loaders import Loader
+from botocore.session import Session as BotocoreSession
 
-from cloudgpu.aws.session.boto_session import ServiceModelFiles, open_boto_session
+from cloudgpu.aws.session.boto_session import ServiceModelFiles, boto3_session
 
 MODELS = ("ec2", "efs", "fsx", "iam", "pricing", "s3", "scheduler", "service-quotas", "ssm", "sts")
+
+
+def keyed_session() -> boto3.Session:
+    return boto3_session(
+        BotocoreSession(), aws_access_key_id="key", aws_secret_access_key="secret", region_name="us-east-1"
+    )
 
 
 def without_texts(value: Any) -> Any:
@@ -39,7 +46,7 @@ def test_a_member_named_documentation_is_kept(tmp_path: Path) -> None:
 
 
 def test_clients_of_a_session_have_no_documentation() -> None:
-    session = open_boto_session(aws_access_key_id="key", aws_secret_access_key="secret", region_name="us-east-1")
+    session = keyed_session()
     client = session.client("ec2")
     assert client.meta.service_model.operation_model("RunInstances").documentation == ""
     assert client.meta.endpoint_url == "https://ec2.us-east-1.amazonaws.com"
@@ -48,7 +55,7 @@ def test_clients_of_a_session_have_no_documentation() -> None:
 @pytest.mark.parametrize("service", MODELS)
 def test_parameters_whose_documentation_botocore_requires_can_be_read(service: str) -> None:
     """S3's calls read them, and botocore fails if one has no documentation."""
-    session = open_boto_session(aws_access_key_id="key", aws_secret_access_key="secret", region_name="us-east-1")
+    session = keyed_session()
     plain = boto3.Session(aws_access_key_id="key", aws_secret_access_key="secret", region_name="us-east-1")
     model, expected = (one.client(service).meta.service_model for one in (session, plain))
     names = [parameter.name for parameter in expected.client_context_parameters]

@@ -285,6 +285,19 @@ ACCOUNT = (
         ),
     ),
     row(
+        "role-permissions",
+        PlanInputs(),
+        fails(
+            surveyed(NamedResources(denied_role_actions=("iam:CreateInstanceProfile", "iam:CreateRole"))),
+            (
+                "warning",
+                "your policies deny iam:CreateInstanceProfile, iam:CreateRole, with which a cluster makes its roles "
+                "(IAM policy simulation)",
+                "set instance_profile, and expiry_schedule_role or expiry_schedule = false, to use existing roles",
+            ),
+        ),
+    ),
+    row(
         "region-origin",
         (
             PlanInputs(),

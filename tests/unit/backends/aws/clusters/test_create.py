@@ -1,14 +1,21 @@
 """`up`: candidates in order, all nodes or none, the ledger row before the launch, and one cluster per name."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from cloudgpu.backends.aws.clusters.create import Provisioning
-from cloudgpu.backends.lifecycle.launch_request import Requester, record_with_candidate
+from cloudgpu.backends.lifecycle.launch_request import (
+    Requester,
+    new_record,
+    program_choices,
+    record_with_candidate,
+)
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import (
+    AuthError,
     BadRequestError,
     BusyError,
     CapacityError,
@@ -36,6 +43,50 @@ def test_up_uses_first_candidate_with_capacity(workspace, make):
     assert cluster.tried == (
         "us-east-1c p3dn.24xlarge on-demand: no capacity (InsufficientInstanceCapacity): no p3dn here",
     )
+
+
+def test_up_waits_for_new_credentials_while_its_nodes_boot(workspace, make, monkeypatch):
+    errors, real = [AuthError("credentials expired", hint="aws sso login --profile gpu") for _ in range(3)], {}
+    for err in errors:
+        err.renewable = True
+    real["inventory"] = workspace.cloud.inventory
+
+    def inventory(*arguments):
+        if errors:
+            raise errors.pop()
+        return real["inventory"](*arguments)
+
+    monkeypatch.setattr(workspace.cloud, "inventory", inventory)
+    assert workspace.provisioning.up(make.plan(make.candidate()), "demo").made
+    assert workspace.records.cluster("demo").state == "up"
+    assert [note for note in workspace.notes if "aws sso login --profile gpu" in note]
+    assert not [call for call in workspace.cloud.calls if call[0] == "destroy"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "recipe", "expected"),
+    [
+        ("", {}, None),
+        ('{"Team": "a", "Org": "b"}', {}, {"Team": "a", "Org": "b"}),
+        ("", {"Team": "c"}, {"Team": "c"}),
+        ('{"Team": "a", "Org": "b"}', {"team": "c"}, {"team": "c", "Org": "b"}),
+    ],
+)
+def test_tags_of_the_recipe_and_the_settings_reach_the_program(workspace, make, settings, recipe, expected):
+    plan = make.plan(make.candidate())
+    plan = replace(plan, recipe=plan.recipe.model_copy(update={"tags": recipe}))
+    requester = Requester("ann", "vision", "ssh-ed25519 AAAA", {"tags": settings})
+    record = new_record(workspace.cloud, plan, "demo", requester, "", workspace.clock.now())
+    config = record_with_candidate(record, plan, plan.candidates[0], requester, "").placement.config
+    assert (json.loads(config["tags"]) if "tags" in config else None) == expected
+
+
+def test_too_many_tags_together_are_an_error(workspace, make):
+    plan = make.plan(make.candidate())
+    plan = replace(plan, recipe=plan.recipe.model_copy(update={"tags": {f"a{index}": "" for index in range(20)}}))
+    existing = {"tags": json.dumps({f"b{index}": "" for index in range(20)})}
+    with pytest.raises(UsageError, match="the tags of the settings and the recipe: 40 tags"):
+        program_choices(plan.recipe, Requester("ann", "vision", "", existing))
 
 
 def test_up_waits_for_capacity_block_start_before_recording(workspace, make):
