@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from cloudgpu.recipe.problem import FieldPath
 
@@ -105,6 +105,31 @@ class FileIssue:
     certain: bool = True
 
 
+@dataclass(frozen=True)
+class Upload:
+    """Files that a run uploads from this machine to every node.
+
+    Attributes:
+        what: `work directory`, or `dataset` with its name.
+        path: Path as written in the recipe.
+        secret_files: Files that usually hold secrets.
+        secret_lines: Lines of a `.cloudgpuignore` that leave out these files.
+        skipped: Files that cannot be sent, each with the reason.
+    """
+
+    what: str
+    path: str
+    files: int
+    size_bytes: int
+    secret_files: tuple[str, ...] = ()
+    secret_lines: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the documented JSON form."""
+        return {"what": self.what, "path": self.path, "files": self.files, "bytes": self.size_bytes}
+
+
 _LOOKS_LIKE_TEXT: Final = re.compile(r"[+-]?0[0-9_].*|[^e]*_[^e]*|0[xob].*|[^e]*\.[0-9]*0", re.IGNORECASE)
 """Numbers with leading zeros, trailing zeros or underscores, which may be versions, dates, modes or names."""
 
@@ -143,6 +168,7 @@ class NamedResources:
         named: Key pairs, roles and network resources.
         image: The registry's response about the recipe's container image; None if it was not queried.
         files: Local files that the recipe names and the nodes would not have.
+        uploads: What a run uploads from this machine.
         changed_params: Parameters that YAML changes.
         profile: The instance profile that the settings name; None if there is none, or it was not found.
         denied_role_actions: Calls that make the cluster's roles and that AWS would deny; empty if none, or if unknown.
@@ -164,6 +190,7 @@ class NamedResources:
     image: ImageSeen | None = None
     files: tuple[FileIssue, ...] = ()
     changed_params: tuple[ChangedParam, ...] = ()
+    uploads: tuple[Upload, ...] = ()
 
     def of_image(self, image: str) -> ImageSeen | None:
         """Return the registry's response about this image; None if the registry was not queried."""

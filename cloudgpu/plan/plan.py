@@ -11,7 +11,7 @@ from cloudgpu.clock import utc_text
 from cloudgpu.plan import costs
 from cloudgpu.plan.candidates.candidate import Candidate, Market
 from cloudgpu.plan.costs import CostItem
-from cloudgpu.plan.named_resources import NO_SURVEY, NamedResources
+from cloudgpu.plan.named_resources import NO_SURVEY, NamedResources, Upload
 from cloudgpu.plan.node_software import NodeSoftware
 from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.plan.reservations import Reservation
@@ -139,6 +139,8 @@ class Plan:
     """Software of each instance type, in candidate order; empty for self-managed hosts."""
     remedies: tuple[SuggestedChange, ...] = ()
     """Changes, each of which fixes all errors; empty if there are no errors or no fix was found."""
+    uploads: tuple[Upload, ...] = ()
+    """What a run uploads from this machine; empty if it was not checked."""
 
     @property
     def simulated(self) -> bool:
@@ -215,6 +217,7 @@ class Plan:
             "priced_live": self.priced_live,
             "candidates": [candidate.as_json() for candidate in self.candidates],
             "uses": [use.as_json() for use in self.uses],
+            "uploads": [upload.as_json() for upload in self.uploads],
             "findings": [finding.as_json() for finding in self.findings],
             "remedies": [remedy.as_json() for remedy in self.remedies],
         }

@@ -39,6 +39,7 @@ def plan_with_findings(question: PlannerInput) -> Plan:
         starts_at=_starts_at(question),
         expected=_expected(recipe, field),
         uses=_uses(question, field),
+        uploads=question.quotes.survey.uploads,
     )
     return replace(plan, findings=findings(question, field, plan))
 

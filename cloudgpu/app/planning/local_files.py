@@ -51,7 +51,8 @@ def local_file_issues(
     """
     sent = frozenset(listing.files if listing else ())
     root = None if recipe.workdir is None else base / recipe.workdir
-    found = [*_requirements(recipe, base, allowed), *_programs(recipe, sent, root)]
+    unreadable = _unreadable_workdir(base / recipe.workdir) if listing is None and recipe.workdir is not None else ()
+    found = [*unreadable, *_requirements(recipe, base, allowed), *_programs(recipe, sent, root)]
     return tuple(dict.fromkeys(found))
 
 
@@ -115,6 +116,13 @@ def _requirements(recipe: Recipe, base: Path, allowed: Sequence[Path]) -> Iterat
         file = file_named_by(requirement)
         for found in filter(None, map(local_requirement, expanded)):
             yield FileIssue(path, f"{file}: {found.message}" if file else found.message, found.fix, found.certain)
+
+
+def _unreadable_workdir(root: Path) -> Iterator[FileIssue]:
+    try:
+        files_to_send(root)
+    except UsageError as err:
+        yield FileIssue(("workdir",), err.message, err.hint)
 
 
 def _programs(recipe: Recipe, sent: Collection[str], root: Path | None) -> Iterator[FileIssue]:
@@ -189,4 +197,4 @@ def workdir_listing(recipe: Recipe, base: Path) -> FileListing | None:
     try:
         return files_to_send(base / recipe.workdir)
     except UsageError:
-        return None  # the upload reports the error
+        return None  # `local_file_issues` reports the error

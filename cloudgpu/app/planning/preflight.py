@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgpu.app.planning.local_files import local_file_issues, workdir_listing
+from cloudgpu.app.planning.uploads import find_uploads, local_listing, readable_datasets
 from cloudgpu.backends.base import Inspector
 from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.plan.checks.environment import required_variables
@@ -16,7 +17,7 @@ from cloudgpu.recipe.schema import Data, Environment, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.workdir import without_data
 from cloudgpu.settings import Settings
-from cloudgpu.ssh.transfer.local_tree import files_to_send
+from cloudgpu.ssh.transfer.local_tree import FileListing
 from cloudgpu.targets import is_simulated, traits
 from cloudgpu.workers import Workers
 
@@ -56,7 +57,8 @@ class Preflight:
     def survey(self, recipe: Recipe, base: Path, regions: Sequence[str], inspector: Inspector | None) -> NamedResources:
         """Look up the resources in these regions. Without an inspector, make only checks that do not need the cloud."""
         rehearsed = recipe.rehearsal.objects if recipe.rehearsal and is_simulated(self.settings.target) else {}
-        checks = {dataset.name: self._dataset(dataset, base, rehearsed, inspector) for dataset in recipe.data}
+        local = readable_datasets(recipe, base)
+        checks = {dataset.name: self._dataset(dataset, base, rehearsed, local, inspector) for dataset in recipe.data}
         listing = workdir_listing(recipe, base)
         with Workers(_AT_ONCE) as workers:
             image = self._image(recipe, workers)
@@ -71,6 +73,7 @@ class Preflight:
             return NamedResources(
                 datasets={name: seen.result() for name, seen in datasets.items()},
                 workdir_bytes=None if listing is None else without_data(listing, recipe, base).bytes,
+                uploads=tuple(found.upload for found in find_uploads(recipe, base, listing, local)),
                 files=local_file_issues(recipe, base, listing, self.settings.allowed_paths),
                 enabled_regions=enabled,
                 regions_unknown=why,
@@ -97,7 +100,7 @@ class Preflight:
             return None
         return workers.submit(inspector.profile, name, session_manager=self.settings.reach == "ssm")
 
-    def _denied(self, inspector: Inspector | None, workers: ThreadPoolExecutor) -> Future[tuple[str, ...]] | None:
+    def _denied(self, inspector: Inspector | None, workers: Workers) -> Future[tuple[str, ...]] | None:
         if inspector is None or is_simulated(self.settings.target):  # the rehearsal has no policies of its callers
             return None
         return workers.submit(inspector.denied_role_actions, self._role_actions())
@@ -114,12 +117,16 @@ class Preflight:
 
     @staticmethod
     def _dataset(
-        data: Data, base: Path, rehearsed: Mapping[str, str], inspector: Inspector | None
+        data: Data,
+        base: Path,
+        rehearsed: Mapping[str, str],
+        local: Mapping[str, FileListing],
+        inspector: Inspector | None,
     ) -> Callable[[], DatasetSeen] | None:
         """Return the check for a dataset, or None if this machine cannot check it."""
         kind = source_of(data.source).kind
         if kind == "local":
-            return lambda: _local(base / data.source)
+            return lambda: _local(base / data.source, local.get(data.name))
         if kind == "https":
             return lambda: DatasetSeen("unknown", f"{data.source} is checked when the run starts; its size is unknown")
         if kind != "s3":
@@ -184,11 +191,10 @@ def _roles(inspector: Inspector) -> tuple[frozenset[str] | None, str]:
         return None, err.message
 
 
-def _local(source: Path) -> DatasetSeen:
+def _local(source: Path, known: FileListing | None = None) -> DatasetSeen:
+    """Return the size of local files. `known` contains them if they have already been listed."""
     try:
-        if source.is_file():
-            return DatasetSeen("there", size_bytes=source.stat().st_size)
-        listing = files_to_send(source)
+        listing = known or local_listing(source)
         if not listing.files:
             return DatasetSeen("missing", f"{source} has no files to copy")
         return DatasetSeen("there", size_bytes=listing.bytes)

@@ -9,6 +9,7 @@ import typer
 
 from cloudgpu.app.planning.plan_files import save
 from cloudgpu.app.planning.planner import Planned, plan_error
+from cloudgpu.app.planning.uploads import list_uploads
 from cloudgpu.backends.factory import require_launches
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options.environment import EnvironmentOptions, secrets_in_files
@@ -17,7 +18,7 @@ from cloudgpu.cli.options.shared import EngineOption, Json, On, RecipeName, Regi
 from cloudgpu.cli.planning.request import plan_recipe, preview_requester
 from cloudgpu.cli.planning.source import current_plan_inputs
 from cloudgpu.cli.render.offers import explanation_json, explanation_lines
-from cloudgpu.cli.render.plan import plan_lines
+from cloudgpu.cli.render.plan import plan_lines, upload_json, upload_lines
 from cloudgpu.cli.terminal.progress import resource_words
 from cloudgpu.errors import AuthError, UsageError
 from cloudgpu.plan.candidates import explain as explanations
@@ -45,6 +46,10 @@ def plan(
     resources: Annotated[
         bool, typer.Option("--resources", help="Also list every resource that would be created.")
     ] = False,
+    files: Annotated[
+        bool,
+        typer.Option("--files", help="Also list every file that a run uploads, and what is left out and why."),
+    ] = False,
     region: Region = None,
     engine: EngineOption = None,
     json: Json = False,
@@ -71,9 +76,15 @@ def plan(
         if resources
         else None
     )
+    listings = list_uploads(planned.plan.recipe, planned.base) if files else ()
     if json:
         context.screen.document(
-            {**planned.plan.as_json(), **_resources_json(forecasts), **(_explanation_json(planned) if explain else {})}
+            {
+                **planned.plan.as_json(),
+                **_resources_json(forecasts),
+                **(_explanation_json(planned) if explain else {}),
+                **(upload_json(listings) if files else {}),
+            }
         )
     else:
         context.screen.lines(
@@ -81,6 +92,7 @@ def plan(
                 *plan_lines(planned.plan, "", context.screen.width),
                 *_resource_lines(forecasts),
                 *(_explanation_lines(planned, context.screen.width) if explain else ()),
+                *upload_lines(listings),
             ]
         )
     if planned.plan.errors:

@@ -1,7 +1,9 @@
 """A plan as text, for `plan` and before confirmation prompts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from cloudgpu.app.planning.uploads import UploadListing
 from cloudgpu.cli.render.hosts import host_lines, host_set_text
 from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.cli.terminal.table import Column, Table
@@ -10,13 +12,14 @@ from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.candidates.host_sets import HostSet
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.plan.money import format_cents, format_hourly_rate, unpriced_suffix
+from cloudgpu.plan.named_resources import Upload
 from cloudgpu.plan.node_software import NodeSoftware
 from cloudgpu.plan.plan import Expected, Plan
 from cloudgpu.recipe.rules.services import endpoints
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.service import Endpoint, Service
 from cloudgpu.recipe.units import DurationS
-from cloudgpu.text import plural
+from cloudgpu.text import plural, size_text
 
 _CANDIDATES = (
     Column("try", right=True),
@@ -93,6 +96,50 @@ def _summary(plan: Plan, cluster: str) -> Iterator[str]:
     where = f"cluster {cluster}" if cluster else "a new cluster"
     yield f"{where}: {plural(plan.ranks, 'rank')}{a_node}, expires after {_expiry(plan)}"
     yield from service_lines(plan.recipe)
+    yield from _uploads(plan)
+
+
+def _uploads(plan: Plan) -> Iterator[str]:
+    """Yield what a run uploads from this machine; nothing if it was not checked or there is nothing."""
+    uploads = [
+        f"{_place(upload)} ({plural(upload.files, 'file')}, {size_text(upload.size_bytes)})" for upload in plan.uploads
+    ]
+    if uploads:
+        yield f"uploads to every node: {', '.join(uploads)}"
+
+
+def _place(upload: Upload) -> str:
+    return upload.what if upload.path == "." else f"{upload.what} {upload.path}"
+
+
+def upload_lines(listings: Sequence[UploadListing]) -> Iterator[str]:
+    """Yield every file that a run uploads, and everything that is left out with the reason."""
+    for found in listings:
+        yield from ("", f"{_place(found.upload)}: {plural(found.upload.files, 'file')} to upload")
+        yield from (f"    {name}" for name in (*found.listing.files, *found.listing.folders))
+        if found.listing.ignored:
+            yield "  left out by ignore files:"
+            yield from (f"    {entry.path}  [{entry.rule}]" for entry in found.listing.ignored)
+        if found.listing.skipped:
+            yield "  not sent:"
+            yield from (f"    {entry.path}: {entry.reason}" for entry in found.listing.skipped)
+
+
+def upload_json(listings: Sequence[UploadListing]) -> dict[str, Any]:
+    """Return the field `files` of `plan --files --json`."""
+    return {
+        "files": [
+            {
+                "what": found.upload.what,
+                "path": found.upload.path,
+                "files": list(found.listing.files),
+                "empty_directories": list(found.listing.folders),
+                "ignored": [vars(entry) for entry in found.listing.ignored],
+                "not_sent": [vars(entry) for entry in found.listing.skipped],
+            }
+            for found in listings
+        ]
+    }
 
 
 def _hardware(plan: Plan) -> str:

@@ -68,6 +68,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     disk_space.container_fits,
     local_files.local_files_exist,
     local_files.params_as_written,
+    local_files.no_secret_files,
+    local_files.everything_sent,
     data.data_reachable,
     data.role_permissions,
     data.datasets_exist,

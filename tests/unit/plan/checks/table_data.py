@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cloudgpu.plan.named_resources import ChangedParam, DatasetSeen, FileIssue, NamedResources, NamedThing
+from cloudgpu.plan.named_resources import ChangedParam, DatasetSeen, FileIssue, NamedResources, NamedThing, Upload
 from cloudgpu.plan.plan import Quotes
 from tests.unit.plan.checks.worlds import (
     CATALOG,
@@ -301,6 +301,44 @@ DATA = (
             ),
             ("error", "launch.command: a.py does not exist", "add it"),
             ("warning", "setup: b.sh does not exist", "add it"),
+        ),
+    ),
+    row(
+        "secret-files",
+        (PlanInputs(), surveyed(NamedResources(uploads=(Upload("work directory", ".", 1, 9),)))),
+        fails(
+            surveyed(
+                NamedResources(
+                    uploads=(
+                        Upload("work directory", ".", 9, 9, ("a/.env", "b.pem", "c.pem", "d.pem"), (".env", "*.pem")),
+                        Upload("dataset a", "sets", 1, 9, (".netrc",), (".netrc",)),
+                    )
+                )
+            ),
+            (
+                "warning",
+                "the work directory has files that usually hold secrets: a/.env, b.pem, c.pem and 1 more",
+                "to leave them out, add these lines to a .cloudgpuignore in it: .env, *.pem",
+            ),
+            (
+                "warning",
+                "the dataset a has files that usually hold secrets: .netrc",
+                "to leave them out, add these lines to a .cloudgpuignore in it: .netrc",
+            ),
+        ),
+    ),
+    row(
+        "not-sent",
+        (PlanInputs(), surveyed(NamedResources(uploads=(Upload("work directory", ".", 1, 9),)))),
+        fails(
+            surveyed(
+                NamedResources(uploads=(Upload("work directory", ".", 1, 9, skipped=("a: socket", "b: device")),))
+            ),
+            (
+                "warning",
+                "these files in the work directory are not sent: a: socket, b: device",
+                "replace links with their targets, or exclude the files in .cloudgpuignore",
+            ),
         ),
     ),
     row(
