@@ -237,7 +237,7 @@ def duplicate_machines(responses: Mapping[str, object]) -> dict[str, str]:
     return duplicates
 
 
-def _seen(response: object, same_as: str) -> HostSeen:
+def _seen(response: object, same_as: str = "") -> HostSeen:
     if isinstance(response, CloudGpuError):
         return HostSeen(problem=response.message)
     if not isinstance(response, dict):
