@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.engine.plugin.server import PARENT_COMMAND_VARIABLE
 from cloudgpu.errors import BusyError, CloudError, UsageError
 from cloudgpu.processes import process_start, this_system
-from cloudgpu.text import command
+from cloudgpu.text import command, printable
 
 OnOutput = Callable[[str], Any]
 
@@ -161,10 +162,11 @@ def stop_abandoned_cli(note: Path, clock: Clock, on_wait: Callable[[int], None])
     Raises:
         BusyError: The process cannot be stopped, or is on another machine, where it may still be running.
     """
-    if _ended_with_its_system(note):
+    recorded = _recorded_process(note)
+    if recorded is not None and _ended_with_its_system(recorded, note):
         return
     # Even a truncated note proves that a CLI ran in this directory, so search for its process.
-    process = _recorded_process(note) or find_cli_process(note.parent)
+    process = (recorded.pid, recorded.start) if recorded is not None else find_cli_process(note.parent)
     if process is None:
         return
     pid, start = process
@@ -241,11 +243,20 @@ def _read(stream: Any, listener: OnOutput | None, lines: list[str]) -> None:  # 
             lines.append(stripped)
 
 
-def _recorded_process(note: Path) -> tuple[int, str] | None:
-    """Return the recorded process ID and start time, or None if the note is missing or unreadable."""
+@dataclass(frozen=True)
+class RecordedProcess:
+    """A CLI as its note describes it. Older versions recorded neither the system nor the host."""
+
+    pid: int
+    start: str
+    system: str = ""
+    host: str = ""
+
+
+def _recorded_process(note: Path) -> RecordedProcess | None:
+    """Return the recorded process, or None if the note is missing or unreadable."""
     try:
-        content = files.read_json(note, files.SETTINGS_BYTES)
-        return decode_as(int, content["pid"]), decode_as(str, content["start"])
+        return decode_as(RecordedProcess, files.read_json(note, files.SETTINGS_BYTES))
     except (OSError, *MALFORMED):
         return None
 
@@ -255,23 +266,19 @@ def _here() -> tuple[str, str]:
     return str(this_system()), json.dumps(socket.gethostname())[1:-1]
 
 
-def _ended_with_its_system(note: Path) -> bool:
+def _ended_with_its_system(recorded: RecordedProcess, note: Path) -> bool:
     """Return True if the recorded CLI ran before this machine's last boot.
 
     Raises:
         BusyError: The CLI was started on another machine or in another container, where its ID has a meaning.
     """
-    try:
-        content = files.read_json(note, files.SETTINGS_BYTES)
-        recorded, host, pid = str(content.get("system", "")), str(content.get("host", "")), content["pid"]
-    except (OSError, AttributeError, *MALFORMED):
-        return False
     system = this_system()
-    if system.shares_processes(recorded):
+    if system.shares_processes(recorded.system):
         return False
-    if system.has_rebooted_since(recorded):
+    if system.has_rebooted_since(recorded.system):
         return True
-    message = f"the Pulumi CLI was started on another machine or in another container, {host} (process {pid})"
+    where = f"{printable(recorded.host)} (process {recorded.pid})"
+    message = f"the Pulumi CLI was started on another machine or in another container, {where}"
     hint = f"run the same command there; or, if that process has exited, delete its note: {command('rm', str(note))}"
     raise BusyError(message, hint=hint)
 
