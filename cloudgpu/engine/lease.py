@@ -1,9 +1,10 @@
 """The lease on a cluster: a file that records the holder, so that only one process at a time changes the cluster.
 
 A process changes the file only while it holds an `flock` on a guard file, which the kernel releases when the process
-exits. A holder on this machine is alive if its process exists and the machine has not rebooted since. A holder on
-another machine is alive if its heartbeat changes. If a heartbeat is old, it is observed for a while before the lease is
-taken over, because a clock change makes every heartbeat look old.
+exits. If the holder's process ID has a meaning here (the same boot and the same namespace of process IDs), the holder
+is alive if its process exists. Any other holder, on another machine or in another container, is alive if its heartbeat
+changes. Neither the host name nor the age of a heartbeat proves anything: two machines may have the same name, and a
+clock change makes every heartbeat look old. So a heartbeat is observed for a while before the lease is taken over.
 """
 
 import contextlib
@@ -22,9 +23,9 @@ from typing import Annotated, Final
 from cloudgpu import bounds, files
 from cloudgpu.clock import Clock
 from cloudgpu.decoding import MALFORMED, decode_as
-from cloudgpu.engine.processes import process_start
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.paths import unwritable_error
+from cloudgpu.processes import process_start, this_system
 from cloudgpu.state.file_format import FORMAT, stored_format
 
 HEARTBEAT_EVERY_S: Final = 5.0
@@ -51,6 +52,8 @@ class Holder:
     boot: str
     since: str
     heartbeat: Annotated[str, bounds.parse_time]
+    machine: str = ""
+    pid_namespace: str = ""
 
 
 class ClusterLease:
@@ -84,7 +87,7 @@ class ClusterLease:
             if required:
                 raise
             present = self._read_if_possible()
-            if present is not None and not self._dead(present):
+            if present is not None and not self._dead(present) and present != self._stale_holder(present):
                 raise _busy(self.path, present) from err
             self.problem = err.message
             yield self
@@ -102,10 +105,10 @@ class ClusterLease:
     def holder(self) -> Holder | None:
         """Return the holder; None if there is none, its process has exited, or it no longer sends heartbeats.
 
-        If the holder is on another machine and its heartbeat is old, this call waits up to 15 seconds.
+        If the holder is in another system and its heartbeat is old, this call waits up to 15 seconds.
         """
         present = self._read()
-        return None if present is None or self._dead(present) or present == self._stale_holder() else present
+        return None if present is None or self._dead(present) or present == self._stale_holder(present) else present
 
     def check(self) -> None:
         """Verify that this process still holds the lease.
@@ -123,9 +126,12 @@ class ClusterLease:
         now = self._clock.now().isoformat()
         pid = os.getpid()
         self._nonce = secrets.token_hex(8)
-        start, host, boot = process_start(pid), socket.gethostname(), _boot_id()
-        holder = Holder(self._nonce, self._owner, pid, start, host, boot, now, now)
-        stale = self._stale_holder()
+        system = this_system()
+        holder = Holder(
+            self._nonce, self._owner, pid, process_start(pid), socket.gethostname(), system.boot, now, now,
+            system.machine, system.pid_namespace,
+        )  # fmt: skip
+        stale = self._stale_holder(self._read())
         with self._guard():
             present = self._read()
             if present is not None and present != stale and not self._dead(present):
@@ -167,28 +173,26 @@ class ClusterLease:
                 self._replace(fresh)
 
     def _dead(self, holder: Holder) -> bool:
-        """Return True if the holder ran on this machine and has exited. Return False for holders on other machines."""
-        if holder.host != socket.gethostname():
-            return False
-        return holder.boot != _boot_id() or process_start(holder.pid) != holder.process_start
+        """Return True if the holder has exited. Return False if its process ID has no meaning here."""
+        return _is_here(holder) and process_start(holder.pid) != holder.process_start
 
-    def _stale_holder(self) -> Holder | None:
-        """Return the holder if it is on another machine and sends no heartbeats.
+    def _stale_holder(self, holder: Holder | None) -> Holder | None:
+        """Return the holder if it is in another system and sends no heartbeats.
 
         An old or future heartbeat alone proves nothing, because either machine's clock may have been changed. The
         holder is stale only if its heartbeat does not change within a time in which a running holder would send
-        several. Do not call this method inside `_guard`, because it may sleep for 15 seconds.
+        several. A recent heartbeat of this machine before a reboot is observed, too. Do not call this method inside
+        `_guard`, because it may sleep for 15 seconds.
         """
-        holder = self._read()
-        if holder is None or holder.host == socket.gethostname():
+        if holder is None or _is_here(holder):
             return None
         age = self._clock.now() - bounds.parse_time(holder.heartbeat)
-        if abs(age) <= timedelta(seconds=STALE_AFTER_S):
+        if abs(age) <= timedelta(seconds=STALE_AFTER_S) and not _may_have_rebooted(holder):
             return None
         until = self._clock.monotonic() + _WATCHED_S
         while self._clock.monotonic() < until:
             self._clock.sleep(_LOOK_EVERY_S)
-            if self._read() != holder:
+            if self._read_if_possible() != holder:
                 return None
         return holder
 
@@ -284,14 +288,23 @@ class ClusterLease:
 
 
 def _busy(path: Path, holder: Holder) -> BusyError:
-    who = f"{holder.owner} (process {holder.pid} on {holder.host})"
+    named_alike = holder.host == socket.gethostname() and not _is_here(holder)
+    where = f"another machine or container named {holder.host}" if named_alike else holder.host
+    who = f"{holder.owner} (process {holder.pid} on {where})"
     message = f"{who} has been working on {path.parent.name} since {holder.since}"
     return BusyError(message, hint="wait for that process to finish, or stop it")
 
 
-def _boot_id() -> str:
-    """Return an ID that changes at every boot; empty if the system does not provide one."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+def _is_here(holder: Holder) -> bool:
+    """Return True if the holder's process ID has a meaning for this process."""
+    system = this_system()
+    here = (socket.gethostname(), system.boot, system.pid_namespace)
+    return (holder.host, holder.boot, holder.pid_namespace) == here
+
+
+def _may_have_rebooted(holder: Holder) -> bool:
+    """Return True if the holder may have been on this machine before a reboot, or in an older version of cloudgpu."""
+    system = this_system()
+    if not holder.machine:
+        return holder.host == socket.gethostname()
+    return holder.machine == system.machine and holder.boot != system.boot

@@ -15,12 +15,14 @@ class HostSeen:
         gpus: Number of GPUs.
         taken: One line for each GPU lease, and one for each process that uses a GPU without a lease.
         busy: Indices of the GPUs in use.
+        engine_problem: Reason why the host's Docker engine cannot run containers; empty if it can.
     """
 
     problem: str = ""
     gpus: int = 0
     taken: tuple[str, ...] = ()
     busy: frozenset[int] = frozenset()
+    engine_problem: str = ""
 
     @property
     def free(self) -> int:

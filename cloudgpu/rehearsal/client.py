@@ -132,9 +132,10 @@ def stop(home: Home) -> bool:
 
     Raises:
         StateError: A newer version wrote the files of the rehearsal cloud, or the state home cannot be written.
-        RehearsalError: The server did not respond, or did not stop before the deadline.
+        RehearsalError: The server did not respond, did not stop before the deadline, or runs on another machine.
     """
     files = RehearsalFiles.of(home)
+    process.running_server_pid(files)  # raises an error if the server is elsewhere, where its end cannot be observed
     cloud = _recorded(files)
     health = _health(cloud) if cloud is not None else None
     if health is None and (NodeHostClient(files.nodes).running() or process.running_server_pid(files) is not None):

@@ -317,7 +317,9 @@ def _parsed(line: str) -> object:
     return None
 
 
-def _answers(stream: Stream, limit_s: float, node: Node, printed: "deque[str] | None") -> Iterator[dict[str, Any]]:
+def _answers(
+    stream: Stream, limit_s: float, node: Node, printed: "deque[str] | None" = None
+) -> Iterator[dict[str, Any]]:
     noise = 0
     for line in stream.lines(limit_s):
         answer = _parsed(line)

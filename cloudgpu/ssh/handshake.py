@@ -1,25 +1,19 @@
 """Open an authenticated SSH connection: TCP, key exchange, host key check, login, in that order."""
 
 import errno
-import io
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import paramiko
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
 
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, SshSetupError
-from cloudgpu.files import KEY_BYTES, read_bytes, read_text
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.failure_text import login_command, node_label
 from cloudgpu.ssh.keys import same_fingerprint
+from cloudgpu.ssh.private_key import LoginKey, load_login_key
 from cloudgpu.ssh.transport import LOST, Link
 from cloudgpu.text import printable
 
@@ -30,13 +24,7 @@ OpenSocket = Callable[[float], Opened]
 _LONGEST_REPLY = 200
 _LOCAL_ERRORS = frozenset({errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT, errno.EINVAL})
 """A local firewall rejects the connection, or this machine has no addresses of that kind."""
-_ANOTHER_KEY = "use another private key: set CLOUDGPU_SSH_KEY, or `key` in the inventory for self-managed hosts"
 
-_KEY_CLASSES: dict[type, Any] = {
-    RSAPrivateKey: paramiko.RSAKey,
-    Ed25519PrivateKey: paramiko.Ed25519Key,
-    EllipticCurvePrivateKey: paramiko.ECDSAKey,
-}
 _KEY_TYPES = {
     "ssh-ed25519": ("ssh-ed25519",),
     "ecdsa-sha2-nistp256": ("ecdsa-sha2-nistp256",),
@@ -72,15 +60,15 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
         hint = "run `cloudgpu hosts scan` for a self-managed host; otherwise, delete the cluster and create it again"
         raise HostKeyError(f"{node_label(node)} has no pinned host key", hint=hint)
     deadline = clock.monotonic() + timeout_s
-    private = _load(key)
+    login_key = load_login_key(Path(key), node.user, clock.now())
     link = _verified_link(node, connect, lambda: max(0.1, deadline - clock.monotonic()))
     try:
         link.auth_timeout = max(0.1, deadline - clock.monotonic())
-        further = link.auth_publickey(node.user, private)
+        further = _log_in(link, node.user, login_key)
     except LOST as err:
         link.hang_up()
-        if isinstance(err, paramiko.AuthenticationException) and not _no_response(err):
-            raise _refused(node, key) from err
+        if _is_refusal(err):
+            raise _refused(node, key, login_key) from err
         if "timeout" in str(err):
             raise _silent(node, timeout_s) from err
         raise ConnectError(
@@ -96,17 +84,39 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
     return link
 
 
-def _no_response(err: paramiko.AuthenticationException) -> bool:
-    """Return True if the login failed because the server timed out or closed the connection, not because of the key."""
-    return any(words in str(err) for words in ("timeout", "transport shut down"))
+def _log_in(link: Link, user: str, login_key: LoginKey) -> Sequence[str]:
+    """Log in with the key and its certificate, in the order of the attempts. Return the further methods required.
+
+    Raises:
+        paramiko.SSHException: The server rejects every attempt, or the connection was lost.
+    """
+    refused: Exception | None = None
+    for private in login_key.attempts:
+        try:
+            return list(link.auth_publickey(user, private))
+        except LOST as err:
+            if refused is None and not _is_refusal(err):
+                raise
+            refused = refused or err  # the server may also close the connection after several refusals
+    assert refused is not None  # noqa: S101 - there is at least one attempt
+    raise refused
 
 
-def _refused(node: Node, key: Path) -> "AuthRefusedError":
-    err = AuthRefusedError(
-        f"{node_label(node)} refused the key {key} for user {node.user}",
-        hint="check `user` and `key` in the inventory, and ~/.ssh/authorized_keys on the host"
+def _is_refusal(err: BaseException) -> bool:
+    """Return True if the server rejected the key. It may also have timed out or closed the connection instead."""
+    no_response = any(words in str(err) for words in ("timeout", "transport shut down"))
+    return isinstance(err, paramiko.AuthenticationException) and not no_response
+
+
+def _refused(node: Node, key: Path, login_key: LoginKey) -> "AuthRefusedError":
+    hint = (
+        "check `user` and `key` in the inventory, and ~/.ssh/authorized_keys on the host"
         if node.own
-        else "check the user name, and that the node was created with this key",
+        else "check the user name, and that the node was created with this key"
+    )
+    err = AuthRefusedError(
+        f"{node_label(node)} refused the key {key}{login_key.refused_text} for user {node.user}",
+        hint=login_key.renewal_hint + hint,
     )
     err.retryable = node.index >= 0  # a jump host outside the cluster does not install its keys while the nodes boot
     return err
@@ -192,34 +202,6 @@ def _wrong_key(node: Node, shown: Sequence[str]) -> HostKeyError:
         hint="check whether another host responds at this address; cloudgpu did not log in to the host. "
         "If the host was rebuilt on purpose, pin its new fingerprint",
     )
-
-
-def _load(key: Path) -> paramiko.PKey:
-    try:
-        return _private_key(key)
-    except OSError as err:
-        raise SshSetupError(f"cannot read the SSH key {key}: {err.strerror}", hint=_ANOTHER_KEY) from err
-    except (ValueError, TypeError, UnsupportedAlgorithm, paramiko.SSHException) as err:
-        message = f"{key} is not an SSH private key, or has a passphrase: {err}"
-        raise SshSetupError(message, hint=_ANOTHER_KEY) from err
-
-
-def _private_key(path: Path) -> paramiko.PKey:
-    """Load a key and, if it exists, its `-cert.pub` certificate. Unlike `PKey.from_path`, limit the file sizes."""
-    content = read_bytes(path, KEY_BYTES)
-    try:
-        loaded: object = load_ssh_private_key(content, password=None)
-    except ValueError:
-        loaded = load_pem_private_key(content, password=None)
-    key_class = next((known for base, known in _KEY_CLASSES.items() if isinstance(loaded, base)), None)
-    if key_class is None:
-        message = f"keys of type {type(loaded).__name__} are not supported"
-        raise ValueError(message)
-    private_key: paramiko.PKey = key_class.from_private_key(io.StringIO(content.decode()))
-    certificate = path.with_name(f"{path.name}-cert.pub")
-    if certificate.exists():
-        private_key.load_certificate(read_text(certificate, KEY_BYTES))
-    return private_key
 
 
 def _unreachable(node: Node, err: OSError, timeout_s: float) -> ConnectError:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from local_backend import LocalBackend
 
-from cloudgpu.engine.processes import process_start
+from cloudgpu.processes import process_start
 from cloudgpu.state.cluster_record import ClusterRecord
 from tests.backends.harness import Files
 

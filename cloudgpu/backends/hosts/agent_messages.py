@@ -25,6 +25,17 @@ class ProcessRow:
 
 
 @dataclass(frozen=True)
+class EngineState:
+    """The state of a host's Docker engine. `problem` is the reason why it cannot run containers; empty if it can."""
+
+    version: str = ""
+    rootless: bool = False
+    podman: bool = False
+    problem: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
 class LeasesResponse:
     """Response to `lease` with the action `show`."""
 
@@ -36,6 +47,7 @@ class LeasesResponse:
     """Time on the host's clock, in seconds since the epoch."""
     system: str = ""
     """ID of the running system, which is the same for two hosts only if they are the same machine. Empty: unknown."""
+    engine: EngineState = field(default_factory=EngineState)
 
 
 @dataclass(frozen=True)
@@ -81,3 +93,4 @@ class HostFacts:
     packages: str
     root: bool
     cuda: Mapping[str, Any] = field(default_factory=dict)
+    engine: EngineState = field(default_factory=EngineState)

@@ -33,7 +33,7 @@ from cloudgpu.ssh.host_key import ShownKey, shown_key
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.targets import Target
-from cloudgpu.text import command
+from cloudgpu.text import command, printable
 
 _OPERATIONS = "cloudgpu.backends.hosts.operations"
 _ANSWER_S = 10.0
@@ -210,7 +210,8 @@ class HostsBackend(Backend):
     def look(self, hosts: Sequence[OwnHost]) -> dict[str, HostSeen]:
         """Return the GPU usage of each host, or the reason why it is unknown."""
         nodes = self.nodes(hosts)
-        responses = self.query_nodes(nodes, lambda host: ask_once(host, "lease", {"action": "show"}, LeasesResponse))
+        request = {"action": "show", "engine": True}
+        responses = self.query_nodes(nodes, lambda host: ask_once(host, "lease", request, LeasesResponse))
         same = duplicate_machines({node.zone: responses[node.index] for node in nodes})
         return {node.zone: _seen(responses[node.index], same.get(node.zone, "")) for node in nodes}
 
@@ -237,7 +238,7 @@ def duplicate_machines(responses: Mapping[str, object]) -> dict[str, str]:
     return duplicates
 
 
-def _seen(response: object, same_as: str) -> HostSeen:
+def _seen(response: object, same_as: str = "") -> HostSeen:
     if isinstance(response, CloudGpuError):
         return HostSeen(problem=response.message)
     if not isinstance(response, dict):
@@ -256,6 +257,7 @@ def _seen(response: object, same_as: str) -> HostSeen:
             *(f"in use: {process.told}" for process in foreign),
         ),
         busy=frozenset(leased | {process.gpu for process in foreign}),
+        engine_problem=printable(state.engine.problem),
     )
 
 

@@ -45,4 +45,12 @@ class HostOffers(Offers):
             host for spec in question.specs for host in matching_hosts(question, parse_gpu_spec(spec))
         )
         # If no host matches, a finding of the plan explains why.
-        return replace(question, hosts=replace(view, seen=self.look(list(hosts)) if hosts else {}))
+        seen = self.look(list(hosts)) if hosts else {}
+        if question.recipe.environment.container is not None:
+            seen = {name: _for_containers(state) for name, state in seen.items()}
+        return replace(question, hosts=replace(view, seen=seen))
+
+
+def _for_containers(state: HostSeen) -> HostSeen:
+    """Return the state of a host that must run a container, and so needs a working Docker engine."""
+    return replace(state, problem=state.problem or state.engine_problem)

@@ -9,7 +9,7 @@ from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.plan.candidates.host_sets import HostSet
 from cloudgpu.plan.money import format_hourly_rate
-from cloudgpu.text import command, plural
+from cloudgpu.text import command, plural, printable
 
 if TYPE_CHECKING:
     from cloudgpu.backends.hosts.prepare import InstallStep
@@ -178,10 +178,23 @@ def _checked(result: "HostScan") -> Iterator[str]:
     memory = f"{facts['memory_mib'] // 1024} GiB of memory, {facts['disk_free_mib'] // 1024} GiB of disk free"
     docker = facts["docker"].partition(",")[0] or "no Docker"
     yield f"    {facts['cpus']} cores, {memory}, Python {facts['python']}, {docker}"
+    yield from _engine_lines(facts)
     yield from (f"    {line}" for line in result.differs)
     yield from (f"    leased: {row['told']}" for row in facts["leases"])
     leased = {gpu for row in facts["leases"] for gpu in row["gpus"]}
     yield from (f"    in use: {row['told']}" for row in facts["processes"] if row["gpu"] not in leased)
+
+
+def _engine_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what prevents containers on a host that has a Docker client. A host without one need not run containers."""
+    engine = facts.get("engine") or {}
+    if facts["docker"] and engine.get("problem"):
+        yield f"    containers cannot run: {printable(str(engine['problem']))}"
+        if engine.get("hint"):
+            yield f"        {printable(str(engine['hint']))}"
+    elif engine.get("rootless") or engine.get("podman"):
+        kind = "Podman" if engine.get("podman") else "rootless Docker"
+        yield f"    containers run in {kind}, which has not been tested with cloudgpu"
 
 
 def _gpus(host: OwnHost) -> str:

@@ -9,7 +9,7 @@ import grpc  # type: ignore[import-untyped]
 from pulumi.runtime.proto import provider_pb2_grpc
 
 from cloudgpu.engine.plugin.provider import Provider
-from cloudgpu.engine.processes import process_start
+from cloudgpu.processes import process_start
 
 PARENT_COMMAND_VARIABLE: Final = "CLOUDGPU_PLUGIN_ENDS_WITH"
 """Environment variable containing the `pid:start` of the cloudgpu process that runs the CLI.

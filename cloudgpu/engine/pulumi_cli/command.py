@@ -1,11 +1,14 @@
 """Run the Pulumi CLI in a separate session with an explicit environment, and record its process ID while it runs."""
 
 import contextlib
+import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,9 +21,9 @@ from cloudgpu import files
 from cloudgpu.clock import Cancelled, Clock, require_not_cancelled
 from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.engine.plugin.server import PARENT_COMMAND_VARIABLE
-from cloudgpu.engine.processes import process_start
 from cloudgpu.errors import BusyError, CloudError, UsageError
-from cloudgpu.text import command
+from cloudgpu.processes import process_start, this_system
+from cloudgpu.text import command, printable
 
 OnOutput = Callable[[str], Any]
 
@@ -31,15 +34,16 @@ _KILLED_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.2
 _NON_INTERACTIVE: Final = "--non-interactive"
 _NOTED: Final = r"""
-note=$1
-shift
+note=$1 system=$2 host=$3
+shift 3
 pick() { shift 19; start=$1; }
 start=alive
 if [ -r "/proc/$$/stat" ]; then
   read -r stat <"/proc/$$/stat"
   pick ${stat##*") "}
 fi
-printf '{"pid": %d, "start": "%s"}' "$$" "$start" >"$note.$$" && mv "$note.$$" "$note" || exit 73
+record='{"pid": %d, "start": "%s", "system": "%s", "host": "%s"}'
+printf "$record" "$$" "$start" "$system" "$host" >"$note.$$" && mv "$note.$$" "$note" || exit 73
 exec "$@"
 """
 """Shell script that records its process ID and then executes the CLI with the same ID. The parent process could be
@@ -99,7 +103,7 @@ class PulumiCommand(SdkCommand):
         killed_before = was_command_killed(self._note)
         prefix = [] if _NON_INTERACTIVE in args else [_NON_INTERACTIVE]
         process = subprocess.Popen(
-            ["/bin/sh", "-c", _NOTED, "sh", str(self._note), self.command, *prefix, *args],
+            ["/bin/sh", "-c", _NOTED, "sh", str(self._note), *_here(), self.command, *prefix, *args],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -156,10 +160,13 @@ def stop_abandoned_cli(note: Path, clock: Clock, on_wait: Callable[[int], None])
         on_wait: Called once with the process ID if the CLI is still running.
 
     Raises:
-        BusyError: The process cannot be stopped.
+        BusyError: The process cannot be stopped, or is on another machine, where it may still be running.
     """
+    recorded = _recorded_process(note)
+    if recorded is not None and _ended_with_its_system(recorded, note):
+        return
     # Even a truncated note proves that a CLI ran in this directory, so search for its process.
-    process = _recorded_process(note) or find_cli_process(note.parent)
+    process = (recorded.pid, recorded.start) if recorded is not None else find_cli_process(note.parent)
     if process is None:
         return
     pid, start = process
@@ -245,13 +252,44 @@ def _read(stream: Any, listener: OnOutput | None, lines: list[str]) -> None:  # 
             lines.append(stripped)
 
 
-def _recorded_process(note: Path) -> tuple[int, str] | None:
-    """Return the recorded process ID and start time, or None if the note is missing or unreadable."""
+@dataclass(frozen=True)
+class RecordedProcess:
+    """A CLI as its note describes it. Older versions recorded neither the system nor the host."""
+
+    pid: int
+    start: str
+    system: str = ""
+    host: str = ""
+
+
+def _recorded_process(note: Path) -> RecordedProcess | None:
+    """Return the recorded process, or None if the note is missing or unreadable."""
     try:
-        content = files.read_json(note, files.SETTINGS_BYTES)
-        return decode_as(int, content["pid"]), decode_as(str, content["start"])
+        return decode_as(RecordedProcess, files.read_json(note, files.SETTINGS_BYTES))
     except (OSError, *MALFORMED):
         return None
+
+
+def _here() -> tuple[str, str]:
+    """Return this system and its name, for a note."""
+    return str(this_system()), json.dumps(socket.gethostname())[1:-1]
+
+
+def _ended_with_its_system(recorded: RecordedProcess, note: Path) -> bool:
+    """Return True if the recorded CLI ran before this machine's last boot.
+
+    Raises:
+        BusyError: The CLI was started on another machine or in another container, where its ID has a meaning.
+    """
+    system = this_system()
+    if system.shares_processes(recorded.system):
+        return False
+    if system.has_rebooted_since(recorded.system):
+        return True
+    where = f"{printable(recorded.host)} (process {recorded.pid})"
+    message = f"the Pulumi CLI was started on another machine or in another container, {where}"
+    hint = f"run the same command there; or, if that process has exited, delete its note: {command('rm', str(note))}"
+    raise BusyError(message, hint=hint)
 
 
 def _signal(pid: int, number: int) -> None:

@@ -9,6 +9,7 @@ import subprocess
 from typing import Any, Callable
 
 from . import probe
+from .containers.engine_state import engine_state
 
 _TOOL_S = 15.0
 _VIRTUAL_PREFIXES = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "tun", "tap")
@@ -24,6 +25,7 @@ def verb(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
             **{name: facts[0][name] for name in copied},
             "addresses": _addresses(),
             "docker": _output_of(["docker", "--version"]),
+            "engine": engine_state(gpus=bool(facts[0]["gpus"])),
             "container_toolkit": any(shutil.which(tool) for tool in ("nvidia-ctk", "nvidia-container-runtime")),
             "venv": importlib.util.find_spec("ensurepip") is not None,
             "uv": shutil.which("uv") is not None,

@@ -8,6 +8,7 @@ import importlib
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import CloudGpuError, RehearsalError, StateError
 from cloudgpu.files import open_for_appending
 from cloudgpu.paths import Home
+from cloudgpu.processes import this_system
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.aws_api.interfaces import NodeHost, Parts
 from cloudgpu.rehearsal.ended_instances import record_ended_instances, running_nodes
@@ -285,7 +287,7 @@ def hold_server_lock(files: RehearsalFiles) -> Iterator[None]:
             message = f"another rehearsal server is already running in {files.root}"
             raise RehearsalError(message)
         lock.truncate(0)
-        lock.write(str(os.getpid()).encode())
+        lock.write(f"{os.getpid()} {this_system()} {socket.gethostname()}".encode())
         lock.flush()
         yield
 

@@ -14,6 +14,7 @@ from typing import Final
 from cloudgpu.errors import RehearsalError
 from cloudgpu.files import open_descriptor, open_for_appending, open_for_reading
 from cloudgpu.paths import Home, ensure_writable, unwritable_error
+from cloudgpu.processes import this_system
 from cloudgpu.rehearsal.layout import FAILURE_FORMAT, RehearsalFiles
 from cloudgpu.text import command
 
@@ -21,6 +22,7 @@ START_BYTES: Final = 1 << 16
 """Free disk space, in bytes, required to start the server, which writes less than this before the first API call."""
 _LOG_TAIL_LINES = 15
 _POLL_S = 0.05
+_LOCK_BYTES = 512
 _LOG_TAIL_BYTES = 1 << 16
 _RESET_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 """Signals to reset to their default action, because a background job or `nohup` may have set them to be ignored."""
@@ -47,6 +49,9 @@ def running_server_pid(files: RehearsalFiles) -> int | None:
     """Return the running server's pid, 0 if the server has not written it yet, or None if no server is running.
 
     The pid is read from the lock file, so this works even if the endpoint file or the keys are damaged.
+
+    Raises:
+        RehearsalError: The server runs on another machine or in another container, where its pid has a meaning.
     """
     try:
         lock = open_descriptor(files.server_lock, os.O_RDWR)
@@ -55,12 +60,24 @@ def running_server_pid(files: RehearsalFiles) -> int | None:
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        text = os.pread(lock, 32, 0).strip()
-        return int(text) if text.isdigit() else 0
+        return _pid_here(os.pread(lock, _LOCK_BYTES, 0).decode(errors="replace"), files)
     else:
         return None
     finally:
         os.close(lock)
+
+
+def _pid_here(text: str, files: RehearsalFiles) -> int:
+    """Return the pid in a lock file, or 0 if the file is empty.
+
+    Raises:
+        RehearsalError: The process belongs to another system.
+    """
+    pid, system, host = (*text.split(), "", "", "")[:3]
+    if not this_system().shares_processes(system):
+        message = f"the rehearsal server is on another machine or in another container, {host}: {files.root}"
+        raise RehearsalError(message, hint="use the rehearsal cloud there, or set another CLOUDGPU_HOME here")
+    return int(pid) if pid.isascii() and pid.isdigit() else 0
 
 
 def kill_server(pid: int, limit_s: float) -> bool:

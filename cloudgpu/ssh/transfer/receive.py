@@ -1,6 +1,7 @@
 """Receive downloaded files: check names, write contents to a temporary directory, then move files into place."""
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -9,12 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloudgpu import files
 from cloudgpu.errors import StateError
 from cloudgpu.ssh.transfer.node_read import FOLLOWS, SKIPPED, stays_inside
 from cloudgpu.ssh.transfer.node_tree import Entry, is_folder
 from cloudgpu.text import command
 
 _PREFIX = ".cloudgpu-part-"
+_LOCKED = "lock-"
+_LOCK = "lock"
+"""File in a temporary directory that is locked while a process uses the directory."""
 _HEADER_BYTES = 8
 _DISTRUST = "do not trust other data from this node"
 
@@ -168,11 +173,14 @@ class DownloadDirectory:
     def __enter__(self) -> "DownloadDirectory":
         self._to.mkdir(parents=True, exist_ok=True)
         _sweep(self._to)
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=self._to))
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{_LOCKED}", dir=self._to))
+        self._lock = files.open_for_appending(self._folder / _LOCK)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         return self
 
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+        self._lock.close()
 
     @property
     def _part(self) -> Path:
@@ -268,12 +276,28 @@ def _write(descriptor: int, view: memoryview) -> None:
 
 
 def _sweep(to: Path) -> None:
-    """Remove the temporary directories left by killed processes."""
+    """Remove the temporary directories left by killed processes of any machine.
+
+    A process holds a lock in its directory, because process IDs of other machines and containers mean nothing here.
+    Older versions only recorded the ID.
+    """
     for folder in to.glob(f"{_PREFIX}*"):
-        owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        with contextlib.suppress(PermissionError):
-            if re.fullmatch("[0-9]{1,9}", owner) and not _is_running(int(owner)):
+        name = folder.name.removeprefix(_PREFIX)
+        owner = name.partition("-")[0]
+        with contextlib.suppress(OSError):
+            if name.startswith(_LOCKED):
+                _remove_unlocked(folder)
+            elif re.fullmatch("[0-9]{1,9}", owner) and not _is_running(int(owner)):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_unlocked(folder: Path) -> None:
+    lock = files.open_descriptor(folder / _LOCK, os.O_RDWR)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
 
 
 def _is_running(process_id: int) -> bool:

@@ -30,6 +30,17 @@ def test_unusable_pools_and_unsupported_commands_are_rejected(lea: Caller):
     assert 'did you mean "bare"?' in codes[11][1]
 
 
+def test_docker_client_without_engine_is_reported_before_the_lease(lea: Caller):
+    """The hosts have this machine's Docker client, but no engine."""
+    lea.write_inventory(only=("red",))
+    image = "--set environment.container.image=127.0.0.1:9/lab/tool:1"
+    checked, planned = lea.run_all("hosts check", f"plan tiny --on ssh {ONE} {image}")
+    assert checked[0] == 0
+    assert "containers cannot run: no Docker engine responds at /var/run/docker.sock" in checked[1]
+    assert planned[0] == 7
+    assert "error: red: no Docker engine responds at /var/run/docker.sock" in " ".join(planned[1].split())
+
+
 def test_hosts_check_reports_unreachable_and_untrusted_hosts(lea: Caller, lab_hosts: Lab):
     other = lab_hosts["blue"].fingerprint
     lea.write_inventory(

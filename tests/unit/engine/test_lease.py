@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from cloudgpu.engine import lease as lease_module
 from cloudgpu.engine.lease import STALE_AFTER_S, ClusterLease
 from cloudgpu.errors import BusyError, NewerFormatError, StateError
+from cloudgpu.processes import System, this_system
 from tests.manual_clock import ManualClock
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -82,6 +84,54 @@ def test_lease_of_other_host_is_valid_until_heartbeat_is_stale(path):
     with pytest.raises(BusyError, match="elsewhere"), ClusterLease(path, clock, "bob").hold():
         pass
     clock.sleep(2)
+    with ClusterLease(path, clock, "bob").hold():
+        assert json.loads(path.read_text())["owner"] == "bob"
+
+
+SYSTEMS = {
+    "machine-with-the-same-name": System("another machine", "another boot", "pid:[4026531836]"),
+    "clone-with-the-same-machine-id": replace(this_system(), boot="another boot"),
+    "container-of-this-machine": replace(this_system(), pid_namespace="pid:[4026532999]"),
+    "older-version": System("", this_system().boot, ""),
+}
+
+
+@pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS)
+@pytest.mark.parametrize("age_s", [0, STALE_AFTER_S + 1, -3600])
+def test_live_holder_in_another_system_with_the_same_host_name_keeps_its_lease(path, system, age_s):
+    """Its process ID means nothing here: here, no process has it. Its heartbeat shows that it is alive."""
+    clock = ManualClock(START)
+    with ClusterLease(path, clock, "ada").hold():
+        held = json.loads(path.read_text())
+    held |= {"pid": 2**22 + 7, "machine": system.machine, "boot": system.boot, "pid_namespace": system.pid_namespace}
+
+    class Watching(ManualClock):
+        """A clock during whose sleeps the holder sends heartbeats, as its own clock tells the time."""
+
+        def sleep(self, seconds):
+            super().sleep(seconds)
+            beat(self)
+
+    def beat(at):
+        heartbeat = (at.now() - timedelta(seconds=age_s)).isoformat()
+        path.write_text(json.dumps({**held, "heartbeat": heartbeat}))
+
+    watching = Watching(START)
+    beat(watching)
+    with pytest.raises(BusyError, match="on another machine or container named"):
+        ClusterLease(path, watching, "bob").hold().__enter__()
+    assert ClusterLease(path, watching, "bob").holder().owner == "ada"
+
+
+@pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS)
+def test_lease_of_another_system_is_free_once_its_heartbeat_stops(path, system):
+    clock = ManualClock(START)
+    with ClusterLease(path, clock, "ada").hold():
+        held = json.loads(path.read_text())
+    fields = {"machine": system.machine, "boot": system.boot, "pid_namespace": system.pid_namespace}
+    # The process ID is that of a process here, which is another one.
+    path.write_text(json.dumps({**held, **fields, "process_start": "1"}))
+    clock.sleep(STALE_AFTER_S + 1)
     with ClusterLease(path, clock, "bob").hold():
         assert json.loads(path.read_text())["owner"] == "bob"
 

@@ -128,7 +128,7 @@ NOT_ATTACKED = {
     "rehearsal/server/main.py:RehearsalServer._repair_files": OWN,
     "rehearsal/server/main.py:_create_http_server": OWN,
     "rehearsal/session_plugin.py:main": WIRED,
-    "ssh/handshake.py:_private_key": WIRED,
+    "ssh/private_key.py:_private_key": WIRED,
     "run/data/checkpoints.py:_dataset": OTHER,
 }
 

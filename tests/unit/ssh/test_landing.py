@@ -111,6 +111,24 @@ def test_leftovers_of_dead_processes_are_removed_and_live_ones_kept(tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([alive.name, mine.name, "got"])
 
 
+def test_temporary_directory_of_a_process_elsewhere_is_kept_while_it_is_locked(tmp_path: Path) -> None:
+    """Another machine or container shares the directory: its process IDs mean nothing here, but its locks do."""
+    with DownloadDirectory(tmp_path) as theirs:
+        (used,) = tmp_path.glob(".cloudgpu-part-*")
+        with DownloadDirectory(tmp_path) as landing:
+            landing.receive_all([b"a"])
+            landing.place("got")
+        assert used.is_dir()
+        theirs.receive_all([b"b"])
+        theirs.place("theirs")
+    left = tmp_path / ".cloudgpu-part-lock-abc"
+    left.mkdir()
+    (left / "lock").touch()
+    with DownloadDirectory(tmp_path):
+        assert not left.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["got", "theirs"]
+
+
 @given(cuts=st.lists(st.binary(max_size=7), max_size=10), sizes=st.lists(st.integers(0, 9), max_size=8))
 def test_stream_is_split_by_length(cuts: list[bytes], sizes: list[int]) -> None:
     whole = b"".join(cuts)

@@ -13,6 +13,7 @@ from cloudgpu.ssh import boot_wait, handshake
 from cloudgpu.ssh.boot_wait import wait_for_ssh
 from cloudgpu.ssh.fanout import all_or_raise, wait_for_all
 from cloudgpu.ssh.handshake import AuthRefusedError, open_link
+from cloudgpu.ssh.private_key import LoginKey
 from tests.manual_clock import ManualClock
 
 NODE = Node(
@@ -105,7 +106,7 @@ class Login:
 )
 def test_rejected_login_is_distinguished_from_an_unresponsive_server(monkeypatch, clock, outcome, kind, text):
     login = Login(outcome)
-    monkeypatch.setattr(handshake, "_load", lambda _key: None)
+    monkeypatch.setattr(handshake, "load_login_key", lambda *_: LoginKey((None,)))
     monkeypatch.setattr(handshake, "_verified_link", lambda *_: login)
     with pytest.raises(ConnectError, match=text) as caught:
         open_link(NODE, KEY, clock=clock, timeout_s=1, connect=lambda _s: None)

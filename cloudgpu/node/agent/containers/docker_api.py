@@ -259,7 +259,7 @@ def find_docker_endpoint() -> DockerEndpoint:
     return DockerEndpoint(docker, host)
 
 
-def check_engine(engine: DockerApi) -> dict[str, Any]:
+def check_engine(engine: DockerApi, *, timeout_s: float = _TOOL_S) -> dict[str, Any]:
     """Check that the engine is recent enough, and return its info with the version added as `Version`.
 
     Raises:
@@ -267,7 +267,8 @@ def check_engine(engine: DockerApi) -> dict[str, Any]:
         DockerApiError: The engine returned an error.
     """
     with raise_malformed_as(_malformed_response):
-        version, info = require_object(engine.get("/version")), require_object(engine.get("/info"))
+        version = require_object(engine.get("/version", timeout_s=timeout_s))
+        info = require_object(engine.get("/info", timeout_s=timeout_s))
         api = tuple(int(part) for part in str(version["ApiVersion"]).split("."))
         text(version["Version"])
     if api < _OLDEST_API:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import glob
 import os
 import platform
-import shutil
 import stat
 from typing import Any, Callable, Dict
 from urllib.parse import quote
@@ -19,11 +18,11 @@ from ..fetch.from_peer import parse_peer
 from ..untrusted_data import raise_malformed_as, require_integer, require_number, require_object, text
 from . import docker_group, image_archive, pull
 from .docker_api import DockerApi, DockerApiError, DockerEndpoint, check_engine, find_docker_endpoint
+from .engine_state import has_gpu_hook
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _READ_TIMEOUT_S = 300.0
 _POLICIES = ("missing", "always", "never")
-_HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-toolkit", "nvidia-ctk")
 _DEVICES = ("/dev/infiniband/*", "/dev/gdrdrv")
 _UNPACKING = 1.5
 """Bytes of disk space needed per byte of the image, whose compressed and unpacked layers temporarily coexist."""
@@ -218,7 +217,7 @@ def _engine(endpoint: DockerEndpoint, info: dict[str, Any]) -> dict[str, Any]:
 
 def _needs_nvidia_runtime(info: dict[str, Any]) -> bool:
     """Return True if GPUs are available only through the `nvidia` runtime, which nvidia-docker2 sets up."""
-    return "nvidia" in (info.get("Runtimes") or {}) and not any(shutil.which(name) for name in _HOOKS)
+    return "nvidia" in (info.get("Runtimes") or {}) and not has_gpu_hook()
 
 
 def _devices() -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Callable
 
 from .. import files, gpu_use, proc
+from ..containers.engine_state import engine_state
 from ..errors import AgentError
 from . import daemon, store
 from .store import Lease, gpu_names
@@ -81,7 +82,10 @@ def _free(requested: int, ids: dict[str, int], own: Lease | None) -> tuple[int, 
 
 
 def _show(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return all leases, GPUs and GPU processes. If `nvidia-smi` fails, `problem` contains the reason."""
+    """Return all leases, GPUs and GPU processes and, if requested, the state of the Docker engine.
+
+    If `nvidia-smi` fails, `problem` contains the reason.
+    """
     token = str(spec.get("token", ""))
     leases = store.active_leases()
     problem, ids, busy = "", {}, []
@@ -95,6 +99,7 @@ def _show(spec: dict[str, Any]) -> dict[str, Any]:
         "problem": problem,
         "epoch_s": int(time.time()),
         "system": proc.running_system_id(),
+        **({"engine": engine_state(gpus=bool(ids))} if spec.get("engine") else {}),
         "leases": [
             {"cluster": lease.cluster, "owner": lease.owner, "user": lease.user, "gpus": list(lease.gpus),
              "expires_epoch_s": lease.expires_epoch_s, "mine": lease.token == token, "told": lease.description}

@@ -48,6 +48,7 @@ class Machine:
     unreachable: bool = False
     clock_off_s: int = 0
     system: str = ""
+    engine: dict = field(default_factory=dict)
     answers: dict = field(default_factory=dict)
     """Verb -> line printed in place of the correct response."""
     sent: list = field(default_factory=list)
@@ -94,6 +95,7 @@ class Machine:
             "gpus": list(range(GPUS)),
             "problem": "",
             "system": self.system or self.name,
+            "engine": self.engine,
             "epoch_s": int(self.clock.now().timestamp()) + self.clock_off_s,
             "leases": [self._row(token, lease, request) for token, lease in self.leases.items()],
             "processes": [{"gpu": gpu, "told": f"GPU {gpu} by ben, process 4711"} for gpu in self.processes],

@@ -5,9 +5,11 @@ import pytest
 from cloudgpu.backends.hosts.prepare import InstallStep, find_missing_components, plan_install_steps, run_install_steps
 from cloudgpu.backends.hosts.scan import scan
 from cloudgpu.catalog import load
+from cloudgpu.cli.render.hosts import check_lines
 from cloudgpu.errors import HostKeyError, RemoteCommandError, UsageError
 from cloudgpu.hosts.usage import HostSeen
 from tests.unit.backends.hosts.conftest import GPUS, V100, host
+from tests.unit.plan.checks.table_hosts import lab as lab_of
 
 CATALOG = load()
 
@@ -83,6 +85,25 @@ def test_look_shows_leases_and_processes_of_each_host(make_lab):
     assert "neither in the inventory nor in your known_hosts" in seen["green"].problem
     with pytest.raises(HostKeyError):
         lab.backend.asked(lab.backend.nodes(lab.hosts[2:]), {"action": "show"})
+
+
+def test_host_without_docker_engine_cannot_run_a_container(make_lab):
+    lab = make_lab(host("red"), host("blue"))
+    problem = "no Docker engine responds at /var/run/docker.sock: No such file or directory"
+    lab.machines["blue"].engine = {"problem": problem, "hint": "run on the node: sudo systemctl start docker"}
+    assert lab.backend.look(lab.hosts)["blue"] == HostSeen("", GPUS, engine_problem=problem)
+    offers = lab.backend.offers(offline=False)
+    plain = lab_of(*lab.hosts).question()
+    assert [state.problem for state in offers.quote(plain).hosts.seen.values()] == ["", ""]
+    contained = lab_of(*lab.hosts, environment={"container": {"image": "x/y:1"}}).question()
+    assert [state.problem for state in offers.quote(contained).hosts.seen.values()] == ["", problem]
+    # `hosts check` shows it where there is a client, and does not fail: not every run needs a container.
+    lab.machines["blue"].facts = {"docker": "Docker version 26.1, build x", "engine": lab.machines["blue"].engine}
+    (_, checked) = scan(lab.backend, lab.hosts, CATALOG, None)
+    assert checked.differs == ()
+    lines = check_lines([checked])
+    assert f"    containers cannot run: {problem}" in lines
+    assert "        run on the node: sudo systemctl start docker" in lines
 
 
 def test_bucket_calls_are_delegated_to_the_callers_credentials(lab, tmp_path):

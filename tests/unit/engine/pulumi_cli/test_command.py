@@ -1,12 +1,15 @@
 """Run the Pulumi CLI, replaced by a small program that reports its arguments and environment."""
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +17,9 @@ from pulumi.automation import CommandError
 
 from cloudgpu.clock import SystemClock
 from cloudgpu.engine.plugin.server import PARENT_COMMAND_VARIABLE
-from cloudgpu.engine.processes import process_start
 from cloudgpu.engine.pulumi_cli.command import PulumiCommand, stop_abandoned_cli, was_command_killed
-from cloudgpu.errors import CloudError, UsageError
+from cloudgpu.errors import BusyError, CloudError, UsageError
+from cloudgpu.processes import process_start, this_system
 
 STAND_IN = """#!{python}
 import json, os, signal, sys, time
@@ -123,6 +126,31 @@ def test_killed_cli_leaves_pid_file(command, tmp_path):
     waited = []
     stop_abandoned_cli(tmp_path / "running", SystemClock(), waited.append)
     assert waited == []
+
+
+def test_cli_of_another_machine_or_container_is_unknown_not_dead(command, tmp_path):
+    """Its process ID means nothing here: the process with this ID must be neither killed nor taken for the CLI."""
+    note = tmp_path / "running"
+    note.write_text(json.dumps({"pid": os.getppid(), "start": "1", "system": "m/boot/pid:[1]", "host": "login-2"}))
+    with pytest.raises(BusyError, match=rf"in another container, login-2 \(process {os.getppid()}\)") as caught:
+        stop_abandoned_cli(note, SystemClock(), lambda _: None)
+    assert f"rm {note}" in caught.value.hint
+    # Before a reboot of this machine, it ended with the machine.
+    recorded = {"pid": os.getppid(), "start": process_start(os.getppid()), "host": "here"}
+    note.write_text(json.dumps({**recorded, "system": str(replace(this_system(), boot="earlier"))}))
+    stop_abandoned_cli(note, SystemClock(), lambda _: pytest.fail("another process is not the CLI"))
+
+
+def test_note_of_a_cli_names_its_system(command, tmp_path):
+    seen = []
+
+    def look(_line):
+        seen.append(json.loads((tmp_path / "running").read_text()))
+        os.kill(seen[0]["pid"], signal.SIGINT)
+
+    with contextlib.suppress(CommandError):
+        command.run(["wait"], str(tmp_path), {}, look)
+    assert (seen[0]["system"], seen[0]["host"]) == (str(this_system()), socket.gethostname())
 
 
 def test_abandoned_cli_is_stopped(stand_in, tmp_path):

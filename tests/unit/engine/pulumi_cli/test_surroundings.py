@@ -12,13 +12,13 @@ import pytest
 
 from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.engine.base import Stack
-from cloudgpu.engine.processes import process_start
 from cloudgpu.engine.pulumi_cli import installation
 from cloudgpu.engine.pulumi_cli.factory import cli_environment
 from cloudgpu.engine.pulumi_cli.installation import find_pulumi_cli, install
 from cloudgpu.engine.pulumi_cli.layout import Layout, stack_name
 from cloudgpu.errors import ConnectError, StateError, UsageError
 from cloudgpu.paths import bundled_folder
+from cloudgpu.processes import process_start
 
 THEIRS = {
     "PULUMI_HOME": "/theirs/.pulumi",

@@ -1,0 +1,52 @@
+"""The lock of the rehearsal server says which process holds it, and on which machine."""
+
+import fcntl
+import os
+
+import pytest
+
+from cloudgpu.errors import RehearsalError
+from cloudgpu.paths import Home
+from cloudgpu.processes import this_system
+from cloudgpu.rehearsal import client
+from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.reset import reset
+from cloudgpu.rehearsal.server import process
+from cloudgpu.rehearsal.server.main import hold_server_lock
+from tests.unit.engine.test_lease import START
+
+ELSEWHERE = ("m/boot/pid:[1]", f"{this_system().machine}/{this_system().boot}/pid:[1]")
+
+
+@pytest.fixture
+def files(tmp_path):
+    files = RehearsalFiles.of(Home(tmp_path).ensure())
+    files.root.mkdir(parents=True)
+    return files
+
+
+def test_server_here_is_found_by_its_lock(files):
+    assert process.running_server_pid(files) is None
+    with hold_server_lock(files):
+        assert process.running_server_pid(files) == os.getpid()
+    assert process.running_server_pid(files) is None
+
+
+@pytest.mark.parametrize(("text", "pid"), [("", 0), ("4711", 4711), ("x", 0)])
+def test_lock_of_an_older_version_holds_only_the_pid(files, text, pid):
+    with files.server_lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        files.server_lock.write_text(text)
+        assert process.running_server_pid(files) == pid
+
+
+@pytest.mark.parametrize("system", ELSEWHERE)
+def test_server_on_another_machine_or_in_another_container_is_left_alone(files, tmp_path, system, monkeypatch):
+    """Its pid may be that of any process here, which must not be killed."""
+    monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("a process of this machine was signalled"))
+    with files.server_lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        files.server_lock.write_text(f"{os.getppid()} {system} login-2")
+        for run in (client.stop, client.ensure_running, lambda home: reset(home, START)):
+            with pytest.raises(RehearsalError, match="on another machine or in another container, login-2"):
+                run(Home(tmp_path))
