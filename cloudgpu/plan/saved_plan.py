@@ -1,6 +1,7 @@
-"""Saved plans: the file format of `plan --out`, with a checksum, and the differences from a fresh plan."""
+"""Saved plans: the signed file format of `plan --out`, and the differences from a fresh plan."""
 
 import hashlib
+import hmac
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -48,6 +49,8 @@ class StoredPlan:
         recipe: Path of the recipe.
         sets: `--set` assignments from the command line, `name=value`.
         region: Default region, used if the recipe lists neither regions nor zones.
+        home: ID of the key that signed the plan; empty in files of earlier versions.
+        signature: HMAC of all other fields.
     """
 
     made_at: str
@@ -58,6 +61,8 @@ class StoredPlan:
     world: PlanInputs
     plan: Mapping[str, Any]
     """The plan in its `plan --json` form."""
+    home: str = ""
+    signature: str = ""
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -67,6 +72,30 @@ class StoredPlan:
             ValueError: A candidate is malformed. A malformed candidate can also raise `KeyError` or `TypeError`.
         """
         return tuple(Candidate.from_json(candidate) for candidate in self.plan["candidates"])
+
+
+def sign(stored: StoredPlan, key: bytes) -> StoredPlan:
+    """Return the plan, signed with a key of the state home."""
+    named = replace(stored, home=_key_id(key))
+    return replace(named, signature=_signature(named, key))
+
+
+def require_signature(stored: StoredPlan, key: bytes, name: str) -> None:
+    """Reject a plan that this state home did not write: its checksum proves nothing, because anybody can compute it.
+
+    Raises:
+        UsageError: The plan was not signed, was signed in another state home, or was edited.
+    """
+    hint = "create the plan here: `cloudgpu plan RECIPE --out FILE`"
+    if not stored.home:
+        message = f"{name} is not signed, because an earlier version of cloudgpu wrote it"
+        raise UsageError(message, hint=hint)
+    if stored.home != _key_id(key):
+        where = "on another machine or with another CLOUDGPU_HOME"
+        message = f"{name} was saved {where}, so its signature cannot be checked"
+        raise UsageError(message, hint=f"{hint}, or use the state home that saved it")
+    if not hmac.compare_digest(stored.signature.encode(), _signature(stored, key).encode()):
+        raise UsageError(f"{name} was edited after it was saved", hint=hint)
 
 
 def format_saved_plan(stored: StoredPlan) -> str:
@@ -186,6 +215,17 @@ def _plain(usd: Decimal) -> str:
     return f"{usd.normalize():f}"
 
 
+def _key_id(key: bytes) -> str:
+    return hashlib.sha256(b"id of " + key).hexdigest()[:16]
+
+
+def _signature(stored: StoredPlan, key: bytes) -> str:
+    return hmac.new(key, _canonical(asdict(replace(stored, signature=""))), hashlib.sha256).hexdigest()
+
+
 def _checksum(content: Mapping[str, Any]) -> str:
-    plain = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(plain.encode()).hexdigest()
+    return hashlib.sha256(_canonical(content)).hexdigest()
+
+
+def _canonical(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()

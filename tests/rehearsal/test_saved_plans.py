@@ -5,6 +5,8 @@ from decimal import Decimal
 
 import pytest
 
+from cloudgpu.plan import saved_plan
+
 pytestmark = pytest.mark.rehearsal
 
 
@@ -40,6 +42,10 @@ def test_changed_or_edited_saved_plan_is_rejected_before_launch(workspace):
     stored = json.loads((workspace.work / "agreed.json").read_text())
     stored["plan"]["candidates"][0]["node_hourly_usd"] = "1"
     (workspace.work / "forged.json").write_text(json.dumps(stored))
+    assert "was edited after it was saved" in workspace.run("train", "--plan", "forged.json", "--yes", code=2).stderr
+    del stored["sha256"]
+    stored["region"] = "us-west-2"
+    (workspace.work / "forged.json").write_text(json.dumps({**stored, "sha256": saved_plan._checksum(stored)}))
     assert "was edited after it was saved" in workspace.run("train", "--plan", "forged.json", "--yes", code=2).stderr
     assert workspace.left() == {}
 

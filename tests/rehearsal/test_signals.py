@@ -146,5 +146,14 @@ def test_wait_for_nodes_that_refuse_ssh_ends_at_signals_and_without_the_key(work
     assert process.returncode == 9, out + err
     assert "cannot read the SSH key" in err
     assert "cloudgpu down plain" in err
-    workspace.run("down", "plain", "--yes")
+
+    workspace.run("rehearsal", "fault", "apply", "slow-terminate", "--set", "looks=100000")
+    process = workspace.popen("down", "plain", "--yes")
+    until_line(process.stdout, "AWS no longer bills the 2 nodes in us-east-1, which are shutting down")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=SOON_S)
+    assert process.returncode == 130, out + err
+    assert "to continue: cloudgpu down plain" in out
+    workspace.run("rehearsal", "fault", "clear")
+    assert workspace.json("down", "plain")["cost"]["estimated"] is False
     assert workspace.left() == {}

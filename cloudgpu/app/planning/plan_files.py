@@ -19,11 +19,13 @@ from cloudgpu.plan import saved_plan
 from cloudgpu.plan.saved_plan import PlanInputs, StoredPlan
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
+from cloudgpu.state.home_key import derive
 from cloudgpu.state.identity import BackendIdentity
 from cloudgpu.text import command
 from cloudgpu.version import __version__
 
 _CHUNK = 1 << 20
+_PURPOSE = "saved plan"
 
 
 def collect_plan_inputs(planned: Planned, cloud: BackendIdentity, home: Home, plan_file: Path) -> PlanInputs:
@@ -46,8 +48,10 @@ def collect_plan_inputs(planned: Planned, cloud: BackendIdentity, home: Home, pl
     )
 
 
-def save(path: Path, planned: Planned, world: PlanInputs, *, sets: list[str], region: str, now: datetime) -> StoredPlan:
-    """Write a plan to a file.
+def save(
+    path: Path, planned: Planned, world: PlanInputs, *, sets: list[str], region: str, now: datetime, home: Home
+) -> StoredPlan:
+    """Write a plan to a file, signed with the key of the state home.
 
     Raises:
         CloudGpuError: The plan has error findings, so it could not be applied.
@@ -57,7 +61,8 @@ def save(path: Path, planned: Planned, world: PlanInputs, *, sets: list[str], re
         raise plan_error(planned.plan)
     made_at = now.replace(microsecond=0).isoformat()
     content = planned.plan.as_json()
-    saved = StoredPlan(made_at, __version__, str(planned.path.resolve()), tuple(sets), region, world, content)
+    unsigned = StoredPlan(made_at, __version__, str(planned.path.resolve()), tuple(sets), region, world, content)
+    saved = saved_plan.sign(unsigned, derive(home.service_key, _PURPOSE))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write_for_user(path, saved_plan.format_saved_plan(saved).encode())
@@ -81,6 +86,16 @@ def load(path: Path) -> StoredPlan:
             hint="create a plan file: `cloudgpu plan RECIPE --out FILE`",
         ) from err
     return saved_plan.parse_saved_plan(text, str(path))
+
+
+def require_signature(path: Path, saved: StoredPlan, home: Home) -> None:
+    """Reject a plan that was not saved with this state home, or was edited afterwards.
+
+    Raises:
+        UsageError: The signature is missing, from another state home, or wrong.
+        StateError: The key of the state home cannot be read or written.
+    """
+    saved_plan.require_signature(saved, derive(home.service_key, _PURPOSE), str(path))
 
 
 def verify_saved_plan(path: Path, saved: StoredPlan, fresh: Planned, world: PlanInputs) -> Planned:

@@ -1,26 +1,20 @@
 """The services of a run, with their access tokens and browser addresses."""
 
-import contextlib
-import hashlib
-import hmac
-import os
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgpu import files
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.node.agent.masking import Mask
-from cloudgpu.paths import Home, unwritable_error
+from cloudgpu.paths import Home
 from cloudgpu.recipe.rules.services import endpoints
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.scripts import variable_name
 from cloudgpu.recipe.sections.service import Endpoint, SideService
+from cloudgpu.state.home_key import derive
 from cloudgpu.state.record_store import RecordStore
 
 _TOKEN_LETTERS = 40
-_KEY_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -92,21 +86,4 @@ def mask_tokens(text: str, services: Sequence[RunService]) -> str:
 
 def _token(key: Path, run_id: str, name: str) -> str:
     """Derive a token from a key in the state home. `attach` recomputes the token, so the token is never stored."""
-    return hmac.new(_ensure_key(key), f"{run_id}/{name}".encode(), hashlib.sha256).hexdigest()[:_TOKEN_LETTERS]
-
-
-def _ensure_key(key: Path) -> bytes:
-    """Return the key, creating it on first use."""
-    try:
-        with contextlib.suppress(FileExistsError):
-            key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Write the key to a temporary file first, so that no other process reads an incomplete key.
-            made = key.with_name(f".{key.name}.{os.getpid()}")
-            files.create(made, secrets.token_bytes(_KEY_BYTES))
-            try:
-                os.link(made, key)
-            finally:
-                made.unlink()
-        return files.read_bytes(key, files.KEY_BYTES)
-    except OSError as err:
-        raise unwritable_error(key, err) from err
+    return derive(key, f"{run_id}/{name}").hex()[:_TOKEN_LETTERS]

@@ -10,11 +10,13 @@ from cloudgpu.aws.session.errors import convert_errors, convert_response_errors,
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import poll
 from cloudgpu.clock import Clock
-from cloudgpu.errors import CloudGpuError, LaunchError
+from cloudgpu.errors import CloudError, CloudGpuError, LaunchError
 
 _FILTER_VALUES = 200
 """EC2's limit on the number of values in one filter."""
 _TERMINATION_S = 900
+SHUTDOWN_S = 3600
+"""Limit for instances that are shutting down, which AWS no longer bills. The largest types take up to an hour."""
 TERMINATED_STATES = frozenset({"terminated"})
 TERMINATING_STATES = frozenset({"shutting-down", "terminated"})
 _TERMINABLE = ("pending", "running", "stopping", "stopped")
@@ -81,11 +83,25 @@ def find_instances(clients: Clients, filters: Mapping[str, Sequence[str]]) -> tu
         return tuple(sorted(_instances(pages), key=lambda instance: instance.id))
 
 
-def terminate(clients: Clients, clock: Clock, ids: Sequence[str], *, total_s: float = _TERMINATION_S) -> None:
+def terminate(
+    clients: Clients,
+    clock: Clock,
+    ids: Sequence[str],
+    *,
+    total_s: float = _TERMINATION_S,
+    shutdown_s: float = SHUTDOWN_S,
+) -> None:
     """Terminate instances and wait until AWS reports every instance as terminated. Idempotent.
 
+    Args:
+        clients: Clients for the region of the instances.
+        clock: Clock for waiting.
+        ids: IDs of the instances.
+        total_s: Seconds within which every instance must at least be shutting down.
+        shutdown_s: Seconds within which every instance must be terminated.
+
     Raises:
-        CloudError: A request failed, AWS is unreachable, or the termination took longer than `total_s` seconds.
+        CloudError: A request failed, AWS is unreachable, or the termination took too long.
     """
     if not ids:
         return
@@ -93,23 +109,33 @@ def terminate(clients: Clients, clock: Clock, ids: Sequence[str], *, total_s: fl
         not_terminated = _in_states(clients, ids, _TERMINABLE)
     except CloudGpuError:
         # The states are unknown, so terminate all instances. If the error persists, the wait below reports it.
-        not_terminated = set(ids)
+        not_terminated = dict.fromkeys(ids, "")
     for instance_ids in _chunks(sorted(not_terminated)):
         _terminate(clients, instance_ids)
-    what = ids[0] if len(ids) == 1 else f"{len(ids)} instances"
-    poll(
-        clock,
-        lambda: not _in_states(clients, ids, _NOT_TERMINATED) or None,
-        what=f"{what} to terminate",
-        total_s=total_s,
-    )
+    began = clock.monotonic()
+
+    def still_there() -> bool | None:
+        remaining = _in_states(clients, ids, _NOT_TERMINATED)
+        if remaining and not set(remaining.values()) & {*_TERMINABLE}:
+            return None  # shutting down, within the limit of the poll
+        if remaining and clock.monotonic() - began >= total_s:
+            message = f"timed out after {total_s:.0f} s waiting for {_count(ids)} to shut down"
+            raise CloudError(message, code="TimedOut", hint="run the same command again")
+        return not remaining or None
+
+    what = f"{_count(ids)} to terminate, which AWS no longer bills"
+    poll(clock, still_there, what=what, total_s=max(total_s, shutdown_s))
 
 
-def _in_states(clients: Clients, ids: Sequence[str], states: Sequence[str]) -> set[str]:
-    """Return the IDs of the instances in one of these states. AWS filters by state, which keeps the responses short."""
+def _count(ids: Sequence[str]) -> str:
+    return ids[0] if len(ids) == 1 else f"{len(ids)} instances"
+
+
+def _in_states(clients: Clients, ids: Sequence[str], states: Sequence[str]) -> dict[str, str]:
+    """Return the instances in one of these states. AWS filters by state, which keeps the responses short."""
     filter_sets = ({"instance-id": chunk, "instance-state-name": states} for chunk in _chunks(ids))
     return {
-        instance.id
+        instance.id: instance.state
         for filters in filter_sets
         for instance in find_instances(clients, filters)
         if instance.state in states

@@ -4,7 +4,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from cloudgpu.aws.ec2.instances import TERMINATING_STATES, Instance, describe, find_instances, launch_failure, terminate
+from cloudgpu.aws.ec2.instances import (
+    SHUTDOWN_S,
+    TERMINATING_STATES,
+    Instance,
+    describe,
+    find_instances,
+    launch_failure,
+    terminate,
+)
 from cloudgpu.aws.ec2.tagging import INTENT_TAG, retag_all, tag_specification
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler, all_tags, tag_outputs
@@ -24,6 +32,8 @@ _SPREAD_S = 60
 _ABSENT = re.compile(r"(NotFound|NotFoundException|Unknown)$")
 _THROTTLED_S = 120
 _RUNNING_S = 600
+_FAILOVER_S = 900
+"""Limit for the termination of instances of a failed launch, after which the next candidate is tried."""
 _WIDEST: tuple[Skips, ...] = ("stop", "type", "region", "pool", "zone", "again")
 """Scopes of launch errors, widest first. If a fleet reports several errors, the widest scope decides."""
 
@@ -77,7 +87,7 @@ class FleetHandler(DescribedHandler):
         try:
             instances = _running(ctx, fleet_id, ids)
         except LaunchError as err:
-            _release(ctx, fleet_id, ids)
+            _release(ctx, fleet_id, ids, shutdown_s=_FAILOVER_S)
             err.launched = tuple(ids)
             raise
         return _physical(ctx.clients, fleet_id, instances, inputs)
@@ -164,7 +174,7 @@ def _sent(ctx: HandlerContext, inputs: Properties, token: str) -> tuple[str, lis
         )
     requested = request["TargetCapacitySpecification"]["TotalTargetCapacity"]
     if len(ids) < requested:
-        _release(ctx, fleet_id, ids)
+        _release(ctx, fleet_id, ids, shutdown_s=_FAILOVER_S)
         err = incomplete_fleet_error(response.get("Errors") or (), len(ids), requested)
         if isinstance(err, LaunchError):
             err.launched = tuple(ids)
@@ -225,11 +235,11 @@ def _members(clients: Clients, fleet_id: str) -> tuple[Instance, ...]:
     return find_instances(clients, {f"tag:{FLEET_TAG}": [fleet_id]})
 
 
-def _release(ctx: HandlerContext, fleet_id: str, recorded: Sequence[str]) -> None:
+def _release(ctx: HandlerContext, fleet_id: str, recorded: Sequence[str], *, shutdown_s: float = SHUTDOWN_S) -> None:
     """Delete the fleet, then terminate every recorded instance and every instance with AWS's fleet tag."""
     _delete_fleet(ctx.clients, fleet_id)
     tagged = [instance.id for instance in _members(ctx.clients, fleet_id)]
-    terminate(ctx.clients, ctx.clock, sorted({*recorded, *tagged}))
+    terminate(ctx.clients, ctx.clock, sorted({*recorded, *tagged}), shutdown_s=shutdown_s)
 
 
 def _delete_fleet(clients: Clients, fleet_id: str) -> None:

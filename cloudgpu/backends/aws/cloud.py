@@ -34,7 +34,7 @@ from cloudgpu.backends.aws.node_addresses import (
     uses_session_manager,
 )
 from cloudgpu.backends.aws.public_address import own_address
-from cloudgpu.backends.aws.regions import AwsRegions
+from cloudgpu.backends.aws.regions import AwsRegions, OnWait, ignore_wait
 from cloudgpu.backends.aws.registry_logins import RegistryLogins
 from cloudgpu.backends.aws.storage.cloud import AwsStorage
 from cloudgpu.backends.events import Emit
@@ -309,17 +309,17 @@ class AwsCloud:
             here = [resource for resource in found if resource.region == region]
             add_missing_tags(self._session(region), here, tags)
 
-    def terminate(self, region: str, instance_ids: Sequence[str]) -> None:
+    def terminate(self, region: str, instance_ids: Sequence[str], on_wait: OnWait = ignore_wait) -> None:
         """Terminate instances by their IDs and wait until AWS confirms their termination."""
-        self._regions.terminate(region, instance_ids)
+        self._regions.terminate(region, instance_ids, on_wait)
 
-    def release(self, found: Sequence[TaggedResource]) -> None:
+    def release(self, found: Sequence[TaggedResource], on_wait: OnWait = ignore_wait) -> None:
         """Delete tagged resources and wait until AWS confirms their deletion. Continue with other regions on failure.
 
         Raises:
             TeardownError: At least one resource could not be deleted; the error lists every such resource.
         """
-        self._regions.release([resource for resource in found if isinstance(resource, FoundResource)])
+        self._regions.release([resource for resource in found if isinstance(resource, FoundResource)], on_wait)
 
     def put_objects(self, url: str, source: Path) -> int:
         """Upload a directory to an S3 URL, skipping unchanged files, and return the number of bytes sent."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cloudgpu.aws.ec2.tagged_types import SearchResult
     from cloudgpu.aws.session.session import Clients, Session
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
+    from cloudgpu.backends.aws.regions import OnWait
     from cloudgpu.backends.base import AccountQueries, ImageStore, Inspector
     from cloudgpu.backends.catalog_source import CatalogSource
     from cloudgpu.backends.events import Emit
@@ -106,7 +107,7 @@ class Cloud(BackendIdentity, Protocol):
     def search_all_clusters(self, region: str) -> SearchResult:
         """Search a region (`global`: IAM) for resources with any cluster's tag."""
 
-    def terminate(self, region: str, instance_ids: Sequence[str]) -> None:
+    def terminate(self, region: str, instance_ids: Sequence[str], on_wait: OnWait) -> None:
         """Terminate instances by their IDs and wait until the cloud confirms their termination."""
 
     def retag(self, found: Sequence[TaggedResource], tags: Mapping[str, str]) -> None:
@@ -140,7 +141,7 @@ class Cloud(BackendIdentity, Protocol):
     def session_plugin(self) -> tuple[str, ...]:
         """Command to run instead of AWS's Session Manager plugin; empty for AWS."""
 
-    def release(self, found: Sequence[TaggedResource]) -> None:
+    def release(self, found: Sequence[TaggedResource], on_wait: OnWait) -> None:
         """Delete tagged resources and wait until the cloud confirms their deletion."""
 
     def console(self, region: str, instance_id: str) -> str:

@@ -7,12 +7,20 @@ from cloudgpu.aws.ec2 import instances, tag_search
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
 from cloudgpu.aws.session.session import Session
 from cloudgpu.clock import Clock
+from cloudgpu.engine.direct.operation_timeout import WatchedClock
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, TeardownError
 from cloudgpu.workers import Workers
 
 _T = TypeVar("_T")
 
 SessionOf = Callable[[str], Session]
+OnWait = Callable[[float], None]
+"""Called while a deletion waits, with the seconds since its start."""
+
+
+def ignore_wait(_elapsed_s: float) -> None:
+    """Do not report the wait."""
+
 
 _MAX_PARALLEL: Final = 8
 _ALTERNATIVES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -87,31 +95,35 @@ class AwsRegions:
             result = result.merged(region_result)
         return result
 
-    def terminate(self, region: str, instance_ids: Sequence[str]) -> None:
+    def terminate(self, region: str, instance_ids: Sequence[str], on_wait: OnWait = ignore_wait) -> None:
         """Terminate instances by their IDs and wait until AWS confirms their termination.
+
+        `on_wait` is called every few seconds with the seconds since the start.
 
         Raises:
             CloudError: The AWS request failed, AWS is unreachable, or the termination took too long.
         """
-        instances.terminate(self._session_of(region), self._clock, instance_ids)
+        instances.terminate(self._session_of(region), self._watched_clock(on_wait), instance_ids)
 
-    def release(self, found: Sequence[FoundResource]) -> None:
+    def release(self, found: Sequence[FoundResource], on_wait: OnWait = ignore_wait) -> None:
         """Delete tagged resources in all regions in parallel and wait until AWS confirms their deletion.
 
-        IAM resources are deleted last, when no region uses them anymore.
+        IAM resources are deleted last, when no region uses them anymore. `on_wait` is called every few seconds with the
+        seconds since the start.
 
         Raises:
             TeardownError: At least one resource could not be deleted; the error lists every such resource.
         """
+        clock = self._watched_clock(on_wait)
         regional = [resource for resource in found if resource.region != GLOBAL]
         regions = sorted({resource.region for resource in regional})
 
         def work(region: str) -> CloudGpuError | None:
-            return self._release_in(region, [resource for resource in regional if resource.region == region])
+            return self._release_in(region, [resource for resource in regional if resource.region == region], clock)
 
         failures = [err for err in _in_parallel(work, regions) if err is not None]
         in_iam = [resource for resource in found if resource.region == GLOBAL]
-        err = self._release_in(self._usual, in_iam) if in_iam else None
+        err = self._release_in(self._usual, in_iam, clock) if in_iam else None
         failures += [err] if err is not None else []
         if len(failures) == 1:
             raise failures[0]
@@ -120,9 +132,14 @@ class AwsRegions:
             message = "; ".join(err.message for err in failures)
             raise TeardownError(message, left=left, hint="run the same command again") from failures[0]
 
-    def _release_in(self, region: str, found: Sequence[FoundResource]) -> CloudGpuError | None:
+    def _watched_clock(self, on_wait: OnWait) -> WatchedClock:
+        """Return a clock that also limits all waits of one deletion together."""
+        limit_s, hint = instances.SHUTDOWN_S, "run the same command again"
+        return WatchedClock(self._clock, what="the deletion", on_wait=on_wait, timeout_s=limit_s, hint=hint)
+
+    def _release_in(self, region: str, found: Sequence[FoundResource], clock: Clock) -> CloudGpuError | None:
         try:
-            tag_search.release(self._session_of(region), found, self._clock)
+            tag_search.release(self._session_of(region), found, clock)
         except CloudGpuError as err:
             return err
         return None

@@ -146,7 +146,9 @@ def _confirmed_plan(context: CliContext, source: PlanSource, file: Path, stored:
     """Return a saved plan after checking that its inputs have not changed.
 
     Raises:
+        UsageError: The plan was not saved with this state home, or was edited.
         PlanError: The inputs of the plan have changed.
     """
+    plan_files.require_signature(file, stored, Home(context.settings.home))
     fresh = plan_recipe(context, stored.recipe, stored.sets, offline=False, secrets=source.secrets)
     return plan_files.verify_saved_plan(file, stored, fresh, current_plan_inputs(context, fresh, file))

@@ -24,12 +24,14 @@ class WatchedClock:
         on_wait: Callable[[float], None],
         timeout_s: float | None = None,
         say_every_s: float = _REPORT_EVERY_S,
+        hint: str = "increase `custom_timeouts` in the program",
     ) -> None:
         self._clock = clock
         self._what = what
         self._on_wait = on_wait
         self._timeout_s = timeout_s
         self._say_every_s = say_every_s
+        self._hint = hint
         self._started = clock.monotonic()
         self._last_report = self._started
 
@@ -49,12 +51,12 @@ class WatchedClock:
         """Wait for this many seconds.
 
         Raises:
-            CloudError: The operation has exceeded its timeout (the resource option `custom_timeouts`).
+            CloudError: The operation has exceeded its timeout, such as the resource option `custom_timeouts`.
         """
         elapsed = self.elapsed()
         if self._timeout_s is not None and elapsed >= self._timeout_s:
             message = f"{self._what} took longer than its timeout of {self._timeout_s:g} s"
-            raise CloudError(message, code="Timeout", hint="increase `custom_timeouts` in the program")
+            raise CloudError(message, code="Timeout", hint=self._hint)
         if self._clock.monotonic() - self._last_report >= self._say_every_s:
             self._last_report = self._clock.monotonic()
             self._on_wait(elapsed)

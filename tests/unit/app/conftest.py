@@ -217,7 +217,7 @@ class ScriptedCloud:
     def regions(self):
         return ("eu-west-1", "us-east-1", "us-west-2")
 
-    def terminate(self, region, instance_ids):
+    def terminate(self, region, instance_ids, on_wait=None):
         self.calls.append(("terminate", region, tuple(instance_ids)))
         for instance_id in instance_ids:
             if self.alive.get(instance_id) == "running":
@@ -227,7 +227,7 @@ class ScriptedCloud:
     def retag(self, found, tags):
         self.calls.append(("retag", tuple(resource.id for resource in found), dict(tags)))
 
-    def release(self, found):
+    def release(self, found, on_wait=None):
         self.calls.append(("release", "", tuple(resource.id for resource in found)))
         self.ended += [resource for resource in found if resource.kind == "instance"]
         self.orphans = [resource for resource in self.orphans if resource not in found]

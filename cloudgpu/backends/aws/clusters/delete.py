@@ -9,7 +9,13 @@ from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
 from cloudgpu.backends.aws.clusters.row_restoration import record_unanswered_launches, restore_missing_rows
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
 from cloudgpu.backends.aws.clusters.unanswered_launches import UnansweredLaunches, unconfirmed_launches
-from cloudgpu.backends.aws.clusters.verified_deletion import RecordedInstances, ResourceFilter, TagSearch, has_token
+from cloudgpu.backends.aws.clusters.verified_deletion import (
+    RecordedInstances,
+    ResourceFilter,
+    ShuttingDownError,
+    TagSearch,
+    has_token,
+)
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease_to_delete
@@ -224,7 +230,10 @@ class Teardown:
         own = [node for node in done.seen if has_token(node, record.identity.token)]
         record_unanswered_launches(self._context, self._billing.rows(record), own)
         # Unreachable regions come last, because deleting by journal retries every call.
-        reachable_first = sorted(regions, key=failures.__contains__)
+        reachable_first = sorted(
+            (region for region in regions if not isinstance(done.errors.get(region), ShuttingDownError)),
+            key=failures.__contains__,
+        )
         unreadable = {region for region in reachable_first if self._delete_by_journal(record, region, failures)}
         orphans = done.ended + self._tags.delete_remaining(name, (*regions, GLOBAL), whose, failures)
         unanswered = [row for row in unconfirmed if row.spending.region not in has_journal - unreadable]

@@ -4,19 +4,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from cloudgpu.aws.ec2.instances import SHUTDOWN_S, TERMINATED_STATES, TERMINATING_STATES
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, OWNER_TAG, TOKEN_TAG, SearchResult
+from cloudgpu.backends.aws.clusters.ledger_closing import record_node_ends
 from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
 from cloudgpu.backends.aws.context import CloudContext
+from cloudgpu.backends.aws.regions import OnWait, ignore_wait
 from cloudgpu.backends.tagged_resource import TaggedResource
 from cloudgpu.errors import CloudGpuError, TeardownError
-from cloudgpu.run.progress import Note
-from cloudgpu.text import command
+from cloudgpu.run.progress import Activity, Note
+from cloudgpu.text import command, plural
 from cloudgpu.workers import Workers
 
 NODE_KINDS = ("fleet", "instance")
 
 ResourceFilter = Callable[[TaggedResource], bool]
 
+_WAIT = "shutting down; large types take up to an hour, and the resources that they use are deleted afterwards"
 _AT_ONCE = 8
 """Maximum number of regions processed at the same time."""
 
@@ -102,11 +106,13 @@ class TagSearch:
         errors = dict(result.failures)
         nodes = [resource for resource in result.found if resource.kind in NODE_KINDS]
         missing = sorted(set(known) - {node.id for node in nodes})
-        for end in (partial(self._release, name, nodes), partial(self._terminate, region, missing)):
-            try:
-                end()
-            except CloudGpuError as err:
-                errors.setdefault(region, err)
+        instance_ids = [node.id for node in nodes if node.kind == "instance"] + missing
+        with ShutdownWait(self.context, name, region, instance_ids) as wait:
+            for end in (partial(self._release, name, nodes, wait), partial(self._terminate, region, missing, wait)):
+                try:
+                    end()
+                except CloudGpuError as err:
+                    errors.setdefault(region, wait.error() or err)
         recorded = any(node.id in known for node in nodes)
         # Fleets are not recorded: a fleet counts as known if an instance found in the same search is known.
         unrecorded = [node for node in nodes if node.id not in known and not (node.kind == "fleet" and recorded)]
@@ -125,7 +131,7 @@ class TagSearch:
         if not found:
             return []
         self.context.emit(Note(f"found by tag: {', '.join(resource.id for resource in found)}"))
-        self._release(name, found)
+        self._release(name, found, ignore_wait)
         left = [
             f"{resource.kind} {resource.id} in {resource.region}"
             for resource in self.search(name, [region], whose).complete()
@@ -134,15 +140,15 @@ class TagSearch:
             raise TeardownError(f"cluster {name} is not deleted: {'; '.join(left)}", left=left, hint=_repeat_hint(name))
         return [f"{resource.kind} {resource.id}" for resource in found]
 
-    def _terminate(self, region: str, instance_ids: Sequence[str]) -> None:
+    def _terminate(self, region: str, instance_ids: Sequence[str], on_wait: OnWait) -> None:
         if instance_ids:
-            self.context.cloud.terminate(region, instance_ids)
+            self.context.cloud.terminate(region, instance_ids, on_wait)
 
-    def _release(self, name: str, found: Sequence[TaggedResource]) -> None:
+    def _release(self, name: str, found: Sequence[TaggedResource], on_wait: OnWait) -> None:
         if not found:
             return
         try:
-            self.context.cloud.release(found)
+            self.context.cloud.release(found, on_wait)
         except TeardownError as err:
             # The AWS layer does not know which cloudgpu command continues the deletion.
             err.hint = _repeat_hint(name)
@@ -156,6 +162,74 @@ class TagSearch:
         return resource.tags.get(OWNER_TAG, "") in ("", self.context.owner) or (
             bool(token) and has_token(resource, token)
         )
+
+
+class ShuttingDownError(TeardownError):
+    """The nodes are still shutting down, so the resources that they use cannot be deleted yet."""
+
+
+class ShutdownWait:
+    """Reports the wait for the nodes of a cluster in one region. The largest types shut down for up to an hour.
+
+    AWS does not bill an instance that is shutting down. The ledger therefore records the end of the costs as soon as
+    all nodes are, because this command may be interrupted, and AWS lists a terminated instance for an hour only.
+    """
+
+    def __init__(self, context: CloudContext, name: str, region: str, instance_ids: Sequence[str]) -> None:
+        self._context, self._name, self._region = context, name, region
+        self._ids = tuple(instance_ids)
+        self._activity = f"waiting for the nodes in {region} to terminate"
+        self._reported = False
+
+    def __enter__(self) -> "ShutdownWait":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._reported:
+            self._context.emit(Activity(self._activity, finished=True))
+
+    def __call__(self, _elapsed_s: float) -> None:
+        """Report how many nodes have terminated, and once that they are not billed anymore."""
+        states = self._states()
+        if not states or any(state not in TERMINATING_STATES for state in states.values()):
+            return
+        if not self._reported:
+            self._reported = True
+            nodes = f"{plural(len(self._ids), 'node')} in {self._region}"
+            self._context.emit(Note(f"AWS no longer bills the {nodes}, which {_is(self._ids)} {_WAIT}"))
+            self._record_ends()
+        done = sum(state in TERMINATED_STATES for state in states.values())
+        self._context.emit(Activity(self._activity, None, done, len(states), "nodes", limit_s=SHUTDOWN_S))
+
+    def error(self) -> ShuttingDownError | None:
+        """Return the error for a wait that took too long, or None if nodes are still billed or their states unknown."""
+        states = self._states()
+        left = [node for node, state in states.items() if state not in TERMINATED_STATES]
+        if not left or any(states[node] not in TERMINATING_STATES for node in left):
+            return None
+        self._record_ends()
+        nodes, again = plural(len(left), "node"), command("cloudgpu", "down", self._name)
+        return ShuttingDownError(
+            f"cluster {self._name} is not deleted yet: {nodes} in {self._region} {_is(left)} still shutting down; "
+            "AWS no longer bills them, but the resources that they use can be deleted only afterwards",
+            left=[f"instance {node} in {self._region} is shutting down and not billed" for node in left],
+            hint=f"run `{again}` later, for example in an hour",
+        )
+
+    def _states(self) -> Mapping[str, str]:
+        try:
+            return self._context.cloud.instance_states(self._region, self._ids)
+        except CloudGpuError:
+            return {}
+
+    def _record_ends(self) -> None:
+        ended = set(self._ids)
+        rows = self._context.ledger.entries(cluster=self._name, state="open")
+        record_node_ends(self._context, [row for row in rows if ended.issuperset(row.instance_ids)])
+
+
+def _is(nodes: Sequence[str]) -> str:
+    return "is" if len(nodes) == 1 else "are"
 
 
 def _repeat_hint(name: str) -> str:

@@ -59,11 +59,11 @@ def _is_seen(call: ParsedRequest, instance: Any) -> bool:  # noqa: ANN401 - moto
 
 
 def _advance_terminations(call: ParsedRequest, instances: list[Any]) -> None:
-    """Count one describe call toward each delayed termination, and finish terminations that have no calls left."""
+    """Count one describe call toward each delayed termination. Finish one without calls left or fault."""
     for instance in instances:
         record = call.records.nodes.get(instance.id)
         if record is not None and record.lingers and instance.state == "shutting-down":
-            record.lingers -= 1
+            record.lingers = record.lingers - 1 if call.world.behaviour.now.terminate_looks else 0
             if not record.lingers:
                 call.world.keeper.end(call.region, [instance.id])
 

@@ -1,5 +1,6 @@
 """Saved plans: the recorded work directory, catalog and account, and when a saved plan is rejected."""
 
+import json
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from cloudgpu.app.planning.planner import Planned
 from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot
 from cloudgpu.errors import BudgetError, PlanError, UsageError
 from cloudgpu.paths import Home
+from cloudgpu.plan import saved_plan
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 from tests.unit.app.plan_on import nowhere, plan_on
 
@@ -52,7 +54,7 @@ def planned(folder: Path, *sets: str) -> Planned:
 def test_plan_file_in_work_directory_is_excluded_from_its_digest(home, folder):
     path = folder / "agreed.json"
     before = plan_files.collect_plan_inputs(planned(folder), AccountStub(), home, path)
-    stored = plan_files.save(path, planned(folder), before, sets=[], region="us-east-1", now=NOW)
+    stored = plan_files.save(path, planned(folder), before, sets=[], region="us-east-1", now=NOW, home=home)
     assert plan_files.load(path) == stored
     after = plan_files.collect_plan_inputs(planned(folder), AccountStub(), home, path)
     fresh = planned(folder)
@@ -92,7 +94,9 @@ def test_every_work_directory_change_alters_the_digest(home, folder, change):
 def test_changed_input_is_rejected_with_command_to_replan(home, folder):
     path = folder.parent / "agreed.json"
     before = plan_files.collect_plan_inputs(planned(folder), AccountStub(), home, path)
-    stored = plan_files.save(path, planned(folder), before, sets=["resources.nodes=1"], region="us-east-1", now=NOW)
+    stored = plan_files.save(
+        path, planned(folder), before, sets=["resources.nodes=1"], region="us-east-1", now=NOW, home=home
+    )
     other = plan_files.collect_plan_inputs(planned(folder), AccountStub(name="999999999999"), home, path)
     with pytest.raises(PlanError) as caught:
         plan_files.verify_saved_plan(path, stored, planned(folder), other)
@@ -105,7 +109,7 @@ def test_infeasible_plan_is_not_saved(home, folder):
     broken = planned(folder, "budget.max_usd=1")
     world = plan_files.collect_plan_inputs(broken, AccountStub(), home, path)
     with pytest.raises(BudgetError):
-        plan_files.save(path, broken, world, sets=[], region="us-east-1", now=NOW)
+        plan_files.save(path, broken, world, sets=[], region="us-east-1", now=NOW, home=home)
     assert not path.exists()
 
 
@@ -113,9 +117,67 @@ def test_saved_plan_exceeding_budget_raises_budget_error(home, folder):
     path = folder.parent / "agreed.json"
     fine = planned(folder)
     world = plan_files.collect_plan_inputs(fine, AccountStub(), home, path)
-    stored = plan_files.save(path, fine, world, sets=[], region="us-east-1", now=NOW)
+    stored = plan_files.save(path, fine, world, sets=[], region="us-east-1", now=NOW, home=home)
     with pytest.raises(BudgetError):
         plan_files.verify_saved_plan(path, stored, replace(fine, plan=planned(folder, "budget.max_usd=1").plan), world)
+
+
+def rewritten(path, change):
+    """Edit a saved plan and recompute its checksum, which needs no secret."""
+    content = json.loads(path.read_text())
+    content.pop("sha256")
+    change(content)
+    path.write_text(json.dumps({**content, "sha256": saved_plan._checksum(content)}))
+
+
+def move(content):
+    content["region"] = "eu-west-1"
+    for candidate in content["plan"]["candidates"]:
+        candidate["region"], candidate["zone"] = "eu-west-1", "eu-west-1a"
+
+
+def sign_again(content):
+    """Sign the plan with a key of one's own."""
+    move(content)
+    text = json.dumps({**content, "sha256": saved_plan._checksum(content)})
+    signed = saved_plan.sign(saved_plan.parse_saved_plan(text, "agreed.json"), b"another key")
+    content |= {"home": signed.home, "signature": signed.signature}
+
+
+EDITED = "was edited after it was saved"
+UNSIGNED = "not signed, because an earlier version"
+ELSEWHERE = "saved on another machine or with another CLOUDGPU_HOME"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (move, EDITED),
+        (lambda content: content.update(sets=["resources.nodes=9"]), EDITED),
+        (lambda content: content.update(signature=""), EDITED),
+        (lambda content: content.update(signature="\xe9" * 64), EDITED),
+        (lambda content: content.update(home="", signature=""), UNSIGNED),
+        (lambda content: [content.pop("home"), content.pop("signature")], UNSIGNED),
+        (sign_again, ELSEWHERE),
+    ],
+)
+def test_plan_with_recomputed_checksum_is_rejected(home, folder, change, message):
+    path = folder.parent / "agreed.json"
+    world = plan_files.collect_plan_inputs(planned(folder), AccountStub(), home, path)
+    plan_files.save(path, planned(folder), world, sets=[], region="us-east-1", now=NOW, home=home)
+    plan_files.require_signature(path, plan_files.load(path), home)
+    rewritten(path, change)
+    with pytest.raises(UsageError, match=message):
+        plan_files.require_signature(path, plan_files.load(path), home)
+
+
+def test_plan_of_another_state_home_is_rejected_with_the_reason(home, folder, tmp_path):
+    path = folder.parent / "agreed.json"
+    world = plan_files.collect_plan_inputs(planned(folder), AccountStub(), home, path)
+    stored = plan_files.save(path, planned(folder), world, sets=[], region="us-east-1", now=NOW, home=home)
+    with pytest.raises(UsageError, match=ELSEWHERE) as caught:
+        plan_files.require_signature(path, stored, Home(tmp_path / "other"))
+    assert "cloudgpu plan RECIPE --out FILE" in caught.value.hint
 
 
 @pytest.mark.parametrize("content", [None, b"\xff", b"{}"])

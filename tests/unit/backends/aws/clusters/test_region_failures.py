@@ -78,7 +78,7 @@ def test_hanging_region_does_not_delay_other_regions(workspace, make):
     ended = threading.Event()
     release, search = workspace.cloud.release, workspace.cloud.search
 
-    def released(found):
+    def released(found, on_wait):
         release(found)
         ended.set()
 
