@@ -45,6 +45,7 @@ def stack_config(  # one argument per program setting; grouping them would only 
     derived = {
         "publicAddress": "" if candidate.public_address == "auto" else candidate.public_address,
         "reservation": candidate.reservation,
+        "chosenSubnetId": "" if (existing or {}).get("subnetId") else candidate.subnet,
         "bootstrap": bootstrap,
         **(grants or {}),
     }

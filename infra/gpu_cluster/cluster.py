@@ -61,7 +61,8 @@ class GpuCluster(pulumi.ComponentResource):
         nat = args.public_address in ("nat", "private-nat")
         if args.create_vpc or nat:
             own = OwnNetworkArgs(args.zone, args.region, nat, args.ssh_cidrs, self._tags)
-        return Network(name, NetworkArgs(args.zone, args.named.vpc_id, args.named.subnet_id, own), self._child)
+        subnet_id = args.named.subnet_id or args.chosen_subnet_id
+        return Network(name, NetworkArgs(args.zone, args.named.vpc_id, subnet_id, own), self._child)
 
     def _addresses(self, name: str, args: ClusterArgs) -> PublicAddresses:
         """Create the Elastic IPs: one per node, one for the first node if it is the jump host, or none."""

@@ -55,6 +55,7 @@ class ClusterArgs:
         create_vpc: Whether to create a VPC instead of using the region's default VPC.
         bootstrap: Shell script that every node runs at its first boot; must not contain secrets.
         storage_group_ids: Additional security groups that give the nodes access to storage.
+        chosen_subnet_id: Subnet that the plan chose; empty if the program chooses one, or if `named` has one.
         expiry_schedule: Whether AWS also terminates the nodes shortly after the expiry.
     """
 
@@ -83,6 +84,7 @@ class ClusterArgs:
     expiry_schedule: bool = True
     storage_group_ids: tuple[str, ...] = ()
     named: Named = Named()
+    chosen_subnet_id: str = ""
 
     @property
     def region(self) -> str:
@@ -124,6 +126,7 @@ class ClusterArgs:
             expiry_schedule=_flag(config, "expirySchedule", default="true"),
             storage_group_ids=_listed(config, "storageSecurityGroupIds"),
             named=named,
+            chosen_subnet_id=config.get("chosenSubnetId") or "",
         )
 
 
@@ -220,7 +223,7 @@ def _public_address(config: pulumi.Config, named: Named) -> PublicAddress:
     if address in ("nat", "private-nat") and (named.vpc_id or named.subnet_id or named.security_group_id):
         expected = "elastic or private, since vpcId, subnetId or securityGroupId is set to an existing network"
         raise _wrong("publicAddress", value, expected)
-    if address == "private" and not named.subnet_id:
+    if address == "private" and not (named.subnet_id or config.get("chosenSubnetId")):
         raise _wrong("publicAddress", value, "elastic or nat, or a cloudgpu:subnetId with addresses you can reach")
     if address == "private-nat" and _reach(config) != "ssm":
         raise _wrong("publicAddress", value, "nat, or cloudgpu:reach ssm: SSH from outside needs Session Manager")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
-from cloudgpu.aws.ec2 import billing_times, host_keys, instances, machine_images, reservations
+from cloudgpu.aws.ec2 import billing_times, host_keys, instances, machine_images, reservations, subnets
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.ec2.instances import Instance, launch_failure
 from cloudgpu.aws.ec2.retag import add_missing_tags
@@ -42,8 +42,10 @@ from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
 from cloudgpu.errors import CloudError
 from cloudgpu.launch.inventory import ALIVE_STATES, Inventory, Node
+from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.reservations import ReservationLookup
+from cloudgpu.plan.subnets import RegionNetwork
 from cloudgpu.rehearsal.session_plugin import PLUGIN
 from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.data.files import RemoteFile, S3Service
@@ -146,6 +148,10 @@ class AwsCloud:
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
         """Return how many more Elastic IPs the account can allocate, by region; omit regions whose limit is unknown."""
         return offers.free_addresses(self._session, regions)
+
+    def networks(self, regions: Sequence[str], request: NetworkRequest) -> Mapping[str, RegionNetwork]:
+        """Return the VPC and the subnets in which the nodes of each region would run."""
+        return subnets.region_networks(self._session, regions, request)
 
     def quota_limits(self, region: str) -> Mapping[str, int]:
         """Return the vCPU limit of each quota in a region, by quota key."""

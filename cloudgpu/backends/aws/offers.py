@@ -12,6 +12,7 @@ from cloudgpu.backends.billing.retained_prices import storage_monthly_usd as mon
 from cloudgpu.backends.quota_headroom import QuotaHeadroom, headroom_by_quota
 from cloudgpu.catalog import Catalog
 from cloudgpu.plan import lookups
+from cloudgpu.plan.network_access import GATEWAYS
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.storage import Seen, possibly_existing_storage
@@ -108,6 +109,8 @@ def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[s
     if recipe.resources.reservation:
         reservation = cloud.reservation(recipe.resources.reservation, regions)
         quotes = replace(quotes, reservation=reservation.found, asked_at=reservation.asked_at)
+    if not question.network.create_vpc and question.network.public_address not in GATEWAYS:
+        quotes = replace(quotes, networks=cloud.networks(regions, question.network))
     limited = lookups.regions_needing_elastic_ips(recipe, catalog, default, question.network)
     limited_here = [region for region in limited if region in regions]
     return replace(quotes, free_addresses=cloud.free_addresses(limited_here)) if limited_here else quotes

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from cloudgpu.engine.base import Engine
     from cloudgpu.errors import CloudGpuError
     from cloudgpu.launch.inventory import Inventory
+    from cloudgpu.plan.network_access import NetworkRequest
     from cloudgpu.plan.plan import Quotes
     from cloudgpu.plan.reservations import ReservationLookup
+    from cloudgpu.plan.subnets import RegionNetwork
     from cloudgpu.run.containers.logins import RegistryLogin
     from cloudgpu.run.data.files import RemoteFile, S3Service
     from cloudgpu.state.cluster_record import ClusterRecord
@@ -61,6 +63,9 @@ class Cloud(BackendIdentity, Protocol):
 
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
         """Return how many more Elastic IPs the account can allocate, by region; omit regions whose limit is unknown."""
+
+    def networks(self, regions: Sequence[str], request: NetworkRequest) -> Mapping[str, RegionNetwork]:
+        """Return the VPC and the subnets in which the nodes of each region would run."""
 
     def quota_limits(self, region: str) -> Mapping[str, int]:
         """Return the vCPU limit of each quota in a region, by quota key."""

@@ -44,6 +44,9 @@ class Cloud:
     def root_disk_sizes(self, wanted):
         return {}
 
+    def networks(self, regions, request):
+        return {}
+
     def images(self, wanted):
         return {}
 

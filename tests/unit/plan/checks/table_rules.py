@@ -4,9 +4,21 @@ from dataclasses import replace
 from decimal import Decimal
 
 from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.subnets import RegionNetwork
 from tests.unit.plan.checks.worlds import CATALOG, ONE, PlanInputs, fails, in_block, resources, row, sold, spot
 
+NO_VPC = RegionNetwork(missing="us-east-1 has no default VPC", is_default=True)
+CREATE_VPC = "set vpc_id, set create_vpc to true, or run `aws ec2 create-default-vpc --region us-east-1`"
+
 RULES = (
+    row(
+        "subnet",
+        PlanInputs(),
+        fails(
+            replace(PlanInputs(), quotes=Quotes(live=True, networks={"us-east-1": NO_VPC})),
+            ("error", "us-east-1 has no default VPC", CREATE_VPC),
+        ),
+    ),
     row(
         "retired",
         PlanInputs(),

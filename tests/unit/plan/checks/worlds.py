@@ -37,7 +37,7 @@ class PlanInputs:
     hosts: HostsView | None = None
     engine: str = "direct"
 
-    def plan(self) -> Plan:
+    def question(self) -> PlannerInput:
         sections = {
             "schema": 1,
             "name": "tiny",
@@ -50,8 +50,10 @@ class PlanInputs:
         recipe = Recipe.model_validate(sections)
         question = PlannerInput(recipe, self.target, self.catalog, self.quotes, "us-east-1", self.today, self.network)
         question = replace(question, engine=self.engine)
-        question = replace(question, hosts=self.hosts, target="ssh") if self.hosts else question
-        return planner.plan_with_findings(question)
+        return replace(question, hosts=self.hosts, target="ssh") if self.hosts else question
+
+    def plan(self) -> Plan:
+        return planner.plan_with_findings(self.question())
 
     def found(self, name: str) -> list[Finding]:
         """Return the findings of the check or rule with this name."""
