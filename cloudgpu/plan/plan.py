@@ -11,7 +11,7 @@ from cloudgpu.clock import utc_text
 from cloudgpu.plan import costs
 from cloudgpu.plan.candidates.candidate import Candidate, Market
 from cloudgpu.plan.costs import CostItem
-from cloudgpu.plan.named_resources import NO_SURVEY, NamedResources
+from cloudgpu.plan.named_resources import NO_SURVEY, MachineImageSeen, NamedResources
 from cloudgpu.plan.node_software import NodeSoftware
 from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.plan.reservations import Reservation
@@ -69,6 +69,7 @@ class Quotes:
         live: Whether a cloud was queried.
         prices: (instance type, zone, market) -> current USD per hour; if absent, the catalog's price is used.
         images: (SSM parameter, region) -> the machine image that it resolves to; absent if not queried or unknown.
+        machine_images: (image ID or SSM parameter, region) -> what AWS says about it; absent if not queried.
         networks: Region -> the VPC in which nodes would run, with its subnets; absent if not queried or not used.
         root_disks: (image ID, region) -> least size of the root disk in GiB; absent if not queried or unknown.
         free_addresses: Region -> how many more Elastic IPs the account can allocate; absent if not queried or unknown.
@@ -95,6 +96,7 @@ class Quotes:
     zones_unknown: Mapping[str, str] = field(default_factory=dict)
     root_disks: Mapping[tuple[str, str], int] = field(default_factory=dict)
     networks: Mapping[str, RegionNetwork] = field(default_factory=dict)
+    machine_images: Mapping[tuple[str, str], MachineImageSeen] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,8 @@ def _image(image: str, parent: pulumi.Resource) -> pulumi.Output[str]:
 def _root_device(image: pulumi.Output[str], parent: pulumi.Resource) -> pulumi.Output[str]:
     """Return the image's root device name, which depends on the distribution. A wrong name would add an empty disk."""
     filters = [{"name": "image-id", "values": [image]}]
-    ami = aws.ec2.get_ami_output(filters=filters, opts=pulumi.InvokeOptions(parent=parent))
+    # AWS launches deprecated images, but lists them only if asked to.
+    ami = aws.ec2.get_ami_output(filters=filters, include_deprecated=True, opts=pulumi.InvokeOptions(parent=parent))
     return pulumi.Output.from_input(ami.root_device_name)
 
 

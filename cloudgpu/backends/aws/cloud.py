@@ -42,6 +42,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
 from cloudgpu.errors import CloudError
 from cloudgpu.launch.inventory import ALIVE_STATES, Inventory, Node
+from cloudgpu.plan.named_resources import MachineImageSeen
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.reservations import ReservationLookup
@@ -126,9 +127,9 @@ class AwsCloud:
         """Return the machine image for each (SSM parameter, region), omitting missing or unreadable parameters."""
         return machine_images.resolve_image_ids(self._session, wanted)
 
-    def root_disk_sizes(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], int]:
-        """Return the least root disk in GiB for each (image ID, region), omitting images that cannot be described."""
-        return machine_images.root_disk_sizes(self._session, wanted)
+    def machine_images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], MachineImageSeen]:
+        """Return what AWS says about each (image ID or SSM parameter, region)."""
+        return machine_images.describe_images(self._session, wanted)
 
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
         """Return the zones of the region that offer the instance type, for each (instance type, region) pair."""

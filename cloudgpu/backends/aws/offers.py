@@ -97,12 +97,16 @@ def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[s
     parameters = [image for image in lookups.images_to_resolve(recipe, catalog, default) if image[1] in regions]
     images = cloud.images(parameters)
     fixed = [(recipe.resources.image or "", region) for region in regions]
-    to_size = [(image, region) for image, region in fixed if image.startswith("ami-")]
-    to_size += [(image, region) for (_, region), image in images.items()]
+    wanted = [(image, region) for image, region in fixed if image.startswith("ami-")]
+    wanted += [(image, region) for (_, region), image in images.items()]
+    # A parameter that was not resolved is read again, because only that tells whether it is missing or unreadable.
+    wanted += [parameter for parameter in parameters if parameter not in images]
+    described = cloud.machine_images(tuple(dict.fromkeys(wanted)))
     quotes = replace(
         cloud.quotes(offers),
         images=images,
-        root_disks=cloud.root_disk_sizes(tuple(dict.fromkeys(to_size))),
+        machine_images=described,
+        root_disks={key: seen.root_gib for key, seen in described.items() if seen.root_gib},
         storage=find_existing_storage(cloud, recipe, regions),
         survey=question.quotes.survey,
     )

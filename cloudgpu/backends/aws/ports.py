@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.engine.base import Engine
     from cloudgpu.errors import CloudGpuError
     from cloudgpu.launch.inventory import Inventory
+    from cloudgpu.plan.named_resources import MachineImageSeen
     from cloudgpu.plan.network_access import NetworkRequest
     from cloudgpu.plan.plan import Quotes
     from cloudgpu.plan.reservations import ReservationLookup
@@ -48,8 +49,8 @@ class Cloud(BackendIdentity, Protocol):
     def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
         """Return the machine image for each (SSM parameter, region), omitting missing or unreadable parameters."""
 
-    def root_disk_sizes(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], int]:
-        """Return the least root disk in GiB for each (image ID, region), omitting images that cannot be described."""
+    def machine_images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], MachineImageSeen]:
+        """Return what AWS says about each (image ID or SSM parameter, region)."""
 
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
         """Return the zones of the region that offer the instance type, for each (instance type, region) pair."""

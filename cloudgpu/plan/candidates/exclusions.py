@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudgpu.catalog import InstanceType
+from cloudgpu.plan.checks.machine_image import image_unusable
 from cloudgpu.plan.checks.memory_and_market import gpu_memory_short, not_sold_in_market
 from cloudgpu.plan.checks.quota_rules import quota_too_small, region_not_enabled
 from cloudgpu.plan.checks.rule import Reason, RegionRule, TypeRule, ZoneRule, region_rule, type_rule, zone_rule
@@ -266,5 +267,6 @@ REGION_RULES: Final[tuple[RegionRule, ...]] = (
     quota_too_small,
     unreachable,
     no_network,
+    image_unusable,
 )
 ZONE_RULES: Final[tuple[ZoneRule, ...]] = (not_allowed, not_reserved, storage_not_mountable, no_subnet)

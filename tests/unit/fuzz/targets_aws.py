@@ -40,6 +40,7 @@ from cloudgpu.catalog.snapshots.snapshot import TypeFacts
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.image_name import parse_image_name
 from cloudgpu.node.agent.fetch import http_request
+from cloudgpu.plan.named_resources import MachineImageSeen
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.plan.subnets import RegionNetwork
@@ -306,8 +307,9 @@ def _machine_image(answer: Any) -> None:
 
 
 def _root_disk(answer: Any) -> None:
-    for gib in machine_images.root_disk_sizes(lambda _: _clients(answer), [("ami-1", "us-east-1")]).values():
-        assert 0 < gib <= bounds.MAX_VOLUME_GIB
+    for seen in machine_images.describe_images(lambda _: _clients(answer), [("ami-1", "us-east-1")]).values():
+        conforms(MachineImageSeen, seen)
+        assert 0 <= seen.root_gib <= bounds.MAX_VOLUME_GIB
 
 
 def _console(answer: Any) -> None:

@@ -37,11 +37,10 @@ def _with_default_route(call: ParsedRequest, table: Any) -> Any:  # noqa: ANN401
     is_default = call.backend.vpcs[table.vpc_id].is_default and table.main_association_id
     if not is_default or any(route.destination_cidr_block == _EVERYWHERE for route in table.routes):
         return table
-    local = next(iter(table.routes))
-    outward = copy(local)
-    outward.destination_cidr_block, outward.local = _EVERYWHERE, False
-    # The only target that moto stores as text instead of as an object.
-    outward.vpc_endpoint_id = f"igw-{table.vpc_id.removeprefix('vpc-')}"
+    outward = copy(next(iter(table.routes)))
+    # moto stores every target as an object, except the ID of an endpoint.
+    gateway_id = f"igw-{table.vpc_id.removeprefix('vpc-')}"
+    vars(outward).update(destination_cidr_block=_EVERYWHERE, local=False, vpc_endpoint_id=gateway_id)
     complete = copy(table)
     complete._routes = {**table._routes, _EVERYWHERE: outward}
     return complete

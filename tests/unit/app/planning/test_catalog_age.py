@@ -41,7 +41,7 @@ class Cloud:
     def quotes(self, wanted):
         return Quotes(zones=dict.fromkeys(wanted, ("us-east-1c",)), live=True)
 
-    def root_disk_sizes(self, wanted):
+    def machine_images(self, wanted):
         return {}
 
     def networks(self, regions, request):

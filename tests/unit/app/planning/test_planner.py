@@ -62,7 +62,7 @@ class Cloud:
         self._note(regions)
         return {}
 
-    def root_disk_sizes(self, wanted):
+    def machine_images(self, wanted):
         self._note(region for _, region in wanted)
         return {}
 
