@@ -8,7 +8,7 @@ from typing import Literal
 
 import pulumi
 
-from gpu_cluster.interfaces import interfaces, max_efa_interfaces
+from gpu_cluster.interfaces import EfaLayout, interfaces, max_efa_interfaces
 
 Market = Literal["on-demand", "spot", "reservation", "capacity-block"]
 PublicAddress = Literal["auto", "elastic", "nat", "private", "private-nat"]
@@ -16,6 +16,7 @@ Reach = Literal["direct", "ssm"]
 MARKETS: tuple[Market, ...] = ("on-demand", "spot", "reservation", "capacity-block")
 PUBLIC_ADDRESSES: tuple[PublicAddress, ...] = ("auto", "elastic", "nat", "private", "private-nat")
 REACHES: tuple[Reach, ...] = ("direct", "ssm")
+EFA_LAYOUTS: tuple[EfaLayout, ...] = ("combined", "separate")
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 _ZONE = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z]+-\d+[a-z])")
@@ -56,6 +57,8 @@ class ClusterArgs:
         bootstrap: Shell script that every node runs at its first boot; must not contain secrets.
         storage_group_ids: Additional security groups that give the nodes access to storage.
         chosen_subnet_id: Subnet that the plan chose; empty if the program chooses one, or if `named` has one.
+        efa_layout: How TCP and EFA share the network cards; see `interfaces.py`.
+        tags_in_call: Whether the launch call tags the instances, so that the launch template must not.
         expiry_schedule: Whether AWS also terminates the nodes shortly after the expiry.
     """
 
@@ -85,6 +88,8 @@ class ClusterArgs:
     storage_group_ids: tuple[str, ...] = ()
     named: Named = Named()
     chosen_subnet_id: str = ""
+    efa_layout: EfaLayout = "combined"
+    tags_in_call: bool = False
 
     @property
     def region(self) -> str:
@@ -127,6 +132,8 @@ class ClusterArgs:
             storage_group_ids=_listed(config, "storageSecurityGroupIds"),
             named=named,
             chosen_subnet_id=config.get("chosenSubnetId") or "",
+            efa_layout=_efa_layout(config),
+            tags_in_call=_flag(config, "tagsInCall", default="false"),
         )
 
 
@@ -209,6 +216,14 @@ def _efa(config: pulumi.Config) -> int:
     if count > max_efa_interfaces(instance_type):
         raise _wrong("efaInterfaces", str(count), f"at most {max_efa_interfaces(instance_type)} for {instance_type}")
     return count
+
+
+def _efa_layout(config: pulumi.Config) -> EfaLayout:
+    value = config.get("efaLayout") or "combined"
+    for layout in EFA_LAYOUTS:
+        if value == layout:
+            return layout
+    raise _wrong("efaLayout", value, f"one of {', '.join(EFA_LAYOUTS)}")
 
 
 def _public_address(config: pulumi.Config, named: Named) -> PublicAddress:

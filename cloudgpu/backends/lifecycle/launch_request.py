@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage
 from cloudgpu.catalog import load as load_catalog
@@ -93,6 +94,7 @@ def record_with_candidate(
         existing=requester.existing,
         bootstrap=pack_script(bootstrap_script(replace(node_kind(plan, candidate), mounts=storage.mounts))),
         grants=_grants(plan.recipe, storage),
+        **_launch_options(record),
     )
     regions = (
         (*record.placement.regions, candidate.region)
@@ -122,6 +124,16 @@ def _grants(recipe: Recipe, storage: MountableStorage) -> dict[str, str]:
     grants = role_grant_settings(recipe)
     both = {key: ",".join(text for text in (grants.get(key), more) if text) for key, more in storage.config.items()}
     return {**grants, **both}
+
+
+def _launch_options(record: ClusterRecord) -> dict[str, Any]:
+    """Return how nodes are launched. An interrupted attempt keeps its options, because its nodes may already exist."""
+    last = record.placement.config
+    if last:
+        several = int(last.get("efaInterfaces", "0")) > 1
+        layout = last.get("efaLayout") or ("combined" if several else "separate")
+        return {"efa_layout": layout, "tags_in_call": last.get("tagsInCall") == "true"}
+    return {"efa_layout": "separate", "tags_in_call": record.identity.engine == "direct"}
 
 
 def _image(record: ClusterRecord, candidate: Candidate) -> str:

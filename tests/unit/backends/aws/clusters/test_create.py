@@ -208,3 +208,16 @@ def test_resumed_attempt_keeps_the_image_of_its_first_launch(workspace, make):
         for candidate in (newer, elsewhere, another)
     ]
     assert (record.placement.config["image"], images) == ("ami-1", ["ami-1", "ami-2", "ami-3"])
+
+
+def test_interrupted_cluster_of_an_earlier_version_keeps_how_its_nodes_are_launched(workspace, make):
+    plan = make.plan(make.replace(make.candidate(instance_type="p4d.24xlarge"), efa_interfaces=4))
+    record = workspace.provisioning.up(plan, "demo").record
+    launched = record.placement.config
+    assert (launched["efaLayout"], launched["tagsInCall"]) == ("separate", "true")
+    earlier = {name: value for name, value in launched.items() if name not in ("efaLayout", "tagsInCall")}
+    interrupted = replace(record, placement=replace(record.placement, config=earlier))
+    requester = Requester(owner="ada", team="", public_key="ssh-ed25519 AAAA")
+    again = record_with_candidate(interrupted, plan, plan.candidates[0], requester, "198.51.100.7/32")
+    assert again.placement.config["efaLayout"] == "combined"
+    assert "tagsInCall" not in again.placement.config
