@@ -43,8 +43,10 @@ if TYPE_CHECKING:
     from cloudgpu.launch.inventory import Node
     from cloudgpu.paths import Home
     from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence, ProfileSeen
+    from cloudgpu.plan.network_access import NetworkRequest
     from cloudgpu.plan.plan import Plan
     from cloudgpu.plan.planner_input import PlannerInput
+    from cloudgpu.plan.subnets import RegionNetwork
     from cloudgpu.recipe.schema import Recipe
     from cloudgpu.run.containers.logins import RegistryLogin
     from cloudgpu.run.data.files import RemoteFile, S3Service
@@ -226,6 +228,12 @@ class AccountQueries(Protocol):
 
     def service_roles(self) -> Sequence[str]:
         """Return the names of the account's service-linked roles."""
+
+    def network(self, request: NetworkRequest) -> RegionNetwork:
+        """Return the VPC, with its subnets, that new clusters would use."""
+
+    def zones(self) -> Sequence[str]:
+        """Return the region's zones, except local and Wavelength zones."""
 
     def is_region_enabled(self) -> bool | None:
         """Return False if the account has not enabled the region, or None if that is unknown."""

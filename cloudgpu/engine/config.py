@@ -76,10 +76,13 @@ def stack_config(  # one argument per program setting; grouping them would only 
     existing: Mapping[str, str] | None = None,
     bootstrap: str = "",
     grants: Mapping[str, str] | None = None,
+    efa_layout: str = "separate",
+    tags_in_call: bool = False,
 ) -> dict[str, str]:
     """Return the settings for `Stack.config`.
 
-    `existing` contains settings from `NAMEABLE`; `grants` contains settings with the permissions of the nodes' role.
+    `tags_in_call` tells whether the engine tags the instances in the launch call, as the direct engine does. `existing`
+    contains settings from `NAMEABLE`; `grants` contains settings with the permissions of the nodes' role.
 
     Raises:
         UsageError: `existing` contains a setting that the program does not support.
@@ -92,6 +95,9 @@ def stack_config(  # one argument per program setting; grouping them would only 
     derived = {
         "publicAddress": "" if candidate.public_address == "auto" else candidate.public_address,
         "reservation": candidate.reservation,
+        "efaLayout": efa_layout if candidate.efa_interfaces > 1 else "",
+        "tagsInCall": "true" if tags_in_call else "",
+        "chosenSubnetId": "" if (existing or {}).get("subnetId") else candidate.subnet,
         "bootstrap": bootstrap,
         **(grants or {}),
     }

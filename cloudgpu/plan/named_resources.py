@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any, Final, Literal
 
 from cloudgpu.recipe.problem import FieldPath
@@ -88,6 +89,28 @@ class ImageSeen:
     platforms: tuple[str, ...] = ()
     packed_bytes: int | None = None
     on_loopback: bool = False
+
+
+@dataclass(frozen=True)
+class MachineImageSeen:
+    """A machine image, or the SSM parameter of one, as AWS describes it in one region.
+
+    Attributes:
+        why: Reason why the image is missing or could not be read; empty otherwise.
+        root_gib: Least size of the root disk, which is the size of its snapshot; 0 if unknown.
+        architecture: `x86_64`, `arm64` or another one; empty if unknown.
+        unfit: Why no GPU instance can start from the image, for example its state; empty if one can.
+        deprecated_on: Date from which AWS lists the image only by its ID; None if there is none.
+        product_codes: AWS Marketplace products of the image, each of which needs a subscription.
+    """
+
+    presence: Presence
+    why: str = ""
+    root_gib: int = 0
+    architecture: str = ""
+    unfit: str = ""
+    deprecated_on: date | None = None
+    product_codes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

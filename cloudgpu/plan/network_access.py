@@ -36,6 +36,8 @@ class NetworkRequest:
         bastion: Jump host; empty if there is none.
         caller_named: Whether the settings specify the addresses that may connect to port 22.
         own_group: Whether the settings specify a security group, which then controls access to port 22.
+        vpc_id: VPC that the settings specify; empty if none. The same applies to the next two fields.
+        create_vpc: Whether each cluster gets a new VPC.
     """
 
     public_address: PublicAddress = "auto"
@@ -45,6 +47,15 @@ class NetworkRequest:
     bastion: str = ""
     caller_named: bool = False
     own_group: bool = False
+    vpc_id: str = ""
+    subnet_id: str = ""
+    security_group_id: str = ""
+    create_vpc: bool = False
+
+    @property
+    def private_subnets(self) -> bool:
+        """True if nodes may have private addresses: in the subnet of the settings, or in one of their VPC."""
+        return self.own_subnet or bool(self.vpc_id)
 
 
 NO_REQUEST = NetworkRequest()
@@ -69,7 +80,7 @@ def choose_public_address(request: NetworkRequest, nodes: int, free: int, *, sev
 
 
 def _automatic(request: NetworkRequest, nodes: int, free: int, *, several: bool) -> PublicAddress:
-    if request.own_subnet and (several or request.bastion):
+    if (request.own_subnet and several) or (request.private_subnets and request.bastion):
         return "private"
     if not several:
         return "auto"
@@ -91,12 +102,15 @@ def find_contradiction(request: NetworkRequest) -> str:
             f"public_address {way} creates a VPC, but vpc_id, subnet_id or security_group_id is also set",
         ),
         (
-            way == "private" and not request.own_subnet and (request.own_network or not ssm),
+            way == "private" and not request.private_subnets and (request.own_network or not ssm),
             f"public_address is private, but no subnet_id {needs} you can reach",
         ),
         (way == "private-nat" and not ssm, "public_address is private-nat, which can only be reached with reach = ssm"),
         (bool(request.bastion) and ssm, "bastion is set, but reach is ssm, which does not use a jump host"),
-        (bool(request.bastion) and not request.own_subnet, f"bastion is set, but no subnet_id {needs} it can reach"),
+        (
+            bool(request.bastion) and not request.private_subnets,
+            f"bastion is set, but no subnet_id {needs} it can reach",
+        ),
         (
             bool(request.bastion) and not (request.caller_named or request.own_group),
             "bastion is set, but ssh_cidr is not, so the nodes reject SSH from the jump host's private address",

@@ -11,11 +11,12 @@ from cloudgpu.clock import utc_text
 from cloudgpu.plan import costs
 from cloudgpu.plan.candidates.candidate import Candidate, Market
 from cloudgpu.plan.costs import CostItem
-from cloudgpu.plan.named_resources import NO_SURVEY, NamedResources, Upload
+from cloudgpu.plan.named_resources import NO_SURVEY, MachineImageSeen, NamedResources, Upload
 from cloudgpu.plan.node_software import NodeSoftware
 from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.plan.storage_state import StorageSeen
+from cloudgpu.plan.subnets import RegionNetwork
 from cloudgpu.plan.suggestions.suggested_change import SuggestedChange
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.launch import HEAD_LAUNCHERS
@@ -68,6 +69,8 @@ class Quotes:
         live: Whether a cloud was queried.
         prices: (instance type, zone, market) -> current USD per hour; if absent, the catalog's price is used.
         images: (SSM parameter, region) -> the machine image that it resolves to; absent if not queried or unknown.
+        machine_images: (image ID or SSM parameter, region) -> what AWS says about it; absent if not queried.
+        networks: Region -> the VPC in which nodes would run, with its subnets; absent if not queried or not used.
         root_disks: (image ID, region) -> least size of the root disk in GiB; absent if not queried or unknown.
         free_addresses: Region -> how many more Elastic IPs the account can allocate; absent if not queried or unknown.
         reservation: The recipe's reservation as AWS describes it; None if not queried or not found.
@@ -94,6 +97,8 @@ class Quotes:
     zones_unknown: Mapping[str, str] = field(default_factory=dict)
     root_disks: Mapping[tuple[str, str], int] = field(default_factory=dict)
     prices_unknown: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    networks: Mapping[str, RegionNetwork] = field(default_factory=dict)
+    machine_images: Mapping[tuple[str, str], MachineImageSeen] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

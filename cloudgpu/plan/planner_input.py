@@ -11,6 +11,7 @@ from cloudgpu.hosts.usage import HostsView
 from cloudgpu.plan.candidates.candidate import Market
 from cloudgpu.plan.network_access import (
     DEFAULT_ELASTIC_IPS,
+    GATEWAYS,
     NO_REQUEST,
     NetworkRequest,
     PublicAddress,
@@ -20,6 +21,7 @@ from cloudgpu.plan.network_access import (
 from cloudgpu.plan.node_driver import machine_image
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.reservations import is_reserved
+from cloudgpu.plan.subnets import SubnetDecision, SubnetNeed, choose_subnet
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.targets import is_simulated
 
@@ -108,9 +110,26 @@ class PlannerInput:
     def public_address(self, instance_type: InstanceType, region: str) -> PublicAddress:
         """Return the kind of public address that nodes of a type get in a region."""
         several = several_interfaces(instance_type, self.efa_of(instance_type))
-        return choose_public_address(
+        way = choose_public_address(
             self.network, self.recipe.resources.nodes, self.free_addresses(region), several=several
         )
+        return "private" if way == "auto" and self._in_private_subnet(region) else way
+
+    def _in_private_subnet(self, region: str) -> bool:
+        """Return True if the user's subnet neither assigns public addresses nor has a route to an internet gateway."""
+        network = self.quotes.networks.get(region)
+        if network is None or not self.network.subnet_id or self.network.reach == "ssm":
+            return False
+        own = [subnet for subnet in network.subnets if subnet.id == self.network.subnet_id]
+        return any(not subnet.maps_public and subnet.way_out in ("nat", "other", "none") for subnet in own)
+
+    def subnet(self, instance_type: InstanceType, region: str, zone: str) -> SubnetDecision | None:
+        """Return the subnet for nodes of a type in a zone; None if it is unknown or created with the cluster."""
+        network, way = self.quotes.networks.get(region), self.public_address(instance_type, region)
+        if network is None or network.missing or network.unknown or way in GATEWAYS:
+            return None
+        need = SubnetNeed(way, self.network.reach, self.recipe.resources.nodes, self.network.subnet_id)
+        return choose_subnet(network, zone, need)
 
     def image_parameter(self, instance_type: InstanceType) -> str:
         """Return the SSM parameter of the machine image for a type; empty if the recipe sets an image ID."""

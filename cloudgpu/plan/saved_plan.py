@@ -161,8 +161,18 @@ def input_changes(stored: StoredPlan, world: PlanInputs, fresh: Plan) -> Iterato
 
 
 def with_saved_candidates(stored: StoredPlan, fresh: Plan) -> Plan:
-    """Return the plan to apply: the saved candidates, in the saved order and at the saved prices."""
-    return replace(fresh, candidates=stored.candidates)
+    """Return the plan to apply: the saved candidates, in the saved order and at the saved prices.
+
+    A plan of an earlier version names no subnets; it gets those of the fresh plan.
+    """
+    current = {candidate.key: candidate for candidate in fresh.candidates}
+    saved = [
+        candidate
+        if candidate.subnet or candidate.key not in current
+        else replace(candidate, subnet=current[candidate.key].subnet, subnet_why=current[candidate.key].subnet_why)
+        for candidate in stored.candidates
+    ]
+    return replace(fresh, candidates=tuple(saved))
 
 
 _SHAPE: Final = {
@@ -206,8 +216,9 @@ def _candidate_changes(saved: Candidate, current: Candidate, nodes: int) -> Iter
         ("efa_interfaces", "the number of EFA interfaces"),
         ("public_address", "the public address"),
         ("reservation", "the reservation"),
+        ("subnet", "the subnet"),
     ):
-        if getattr(saved, name) != getattr(current, name):
+        if getattr(saved, name) != getattr(current, name) and (name != "subnet" or saved.subnet):
             yield f"{description} of {saved.label} is {getattr(current, name)}, not {getattr(saved, name)}"
 
 

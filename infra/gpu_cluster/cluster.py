@@ -9,8 +9,8 @@ import pulumi_aws as aws
 from gpu_cluster.expiry_schedule import ExpirySchedule, ExpiryScheduleArgs
 from gpu_cluster.fleet import GangArgs, GangFleet
 from gpu_cluster.instance_profile import IdentityArgs, NodeIdentity
-from gpu_cluster.interfaces import interfaces
-from gpu_cluster.launch_template import Template, TemplateArgs
+from gpu_cluster.interfaces import Interface, interfaces
+from gpu_cluster.launch_template import TAGGED_AT_LAUNCH, Template, TemplateArgs
 from gpu_cluster.network import Network, NetworkArgs
 from gpu_cluster.node_policy import Grants
 from gpu_cluster.own_network import OwnNetworkArgs
@@ -62,12 +62,15 @@ class GpuCluster(pulumi.ComponentResource):
         nat = args.public_address in ("nat", "private-nat")
         if args.create_vpc or nat:
             own = OwnNetworkArgs(args.zone, args.region, nat, args.ssh_cidrs, self._tags)
-        return Network(name, NetworkArgs(args.zone, args.named.vpc_id, args.named.subnet_id, own), self._child)
+        subnet_id = args.named.subnet_id or args.chosen_subnet_id
+        return Network(name, NetworkArgs(args.zone, args.named.vpc_id, subnet_id, own), self._child)
 
     def _addresses(self, name: str, args: ClusterArgs) -> PublicAddresses:
         """Create the Elastic IPs: one per node, one for the first node if it is the jump host, or none."""
         count = {"elastic": args.nodes, "nat": 1}.get(args.public_address, 0)
-        return PublicAddresses(name, PublicAddressesArgs(count, self.network.gateways, self._tags), self._child)
+        separate = len(_interfaces(args)) > 1 and args.efa_layout == "separate"
+        component_args = PublicAddressesArgs(count, self.network.gateways, self._tags, separate_efa=separate)
+        return PublicAddresses(name, component_args, self._child)
 
     def _access(self, name: str, args: ClusterArgs) -> Access:
         component_args = AccessArgs(
@@ -121,10 +124,11 @@ class GpuCluster(pulumi.ComponentResource):
             placement_group=None if group is None else group.name,
             disk_gib=args.disk_gib,
             kms_key_id=args.named.kms_key_id,
-            interfaces=interfaces(args.instance_type, args.efa_interfaces),
+            interfaces=_interfaces(args),
             associate_public_address=_associates(args),
             reservation=args.reservation,
             capacity_block=args.market == "capacity-block",
+            tagged=tuple(kind for kind in TAGGED_AT_LAUNCH if kind != "instance" or not args.tags_in_call),
             tags=self._tags,
         )
         return Template(f"{name}-{image}", component_args, self._child)
@@ -161,13 +165,17 @@ class GpuCluster(pulumi.ComponentResource):
         return ExpirySchedule(name, component_args, self._child)
 
 
+def _interfaces(args: ClusterArgs) -> tuple[Interface, ...]:
+    return interfaces(args.instance_type, args.efa_interfaces, args.efa_layout)
+
+
 def _associates(args: ClusterArgs) -> bool | None:
     """Return whether EC2 assigns public addresses, or None to leave the setting unset.
 
     EC2 rejects the setting for nodes with several interfaces. In a subnet that the user selected, the subnet's own
     setting applies.
     """
-    if len(interfaces(args.instance_type, args.efa_interfaces)) > 1:
+    if len(_interfaces(args)) > 1:
         return None
     if args.public_address == "auto":
         return None if args.named.subnet_id else True

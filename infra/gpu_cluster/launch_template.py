@@ -22,6 +22,8 @@ class TemplateArgs:
             EC2 does not accept the setting.
         reservation: Capacity reservation to launch into; empty for none.
         capacity_block: Whether the reservation is a Capacity Block, which is a separate market.
+        tagged: Kinds of resources that the template tags. The launch call may tag instances instead, because AWS should
+            get each tag only once.
     """
 
     physical_name: str
@@ -37,6 +39,7 @@ class TemplateArgs:
     associate_public_address: bool | None
     reservation: str
     capacity_block: bool
+    tagged: tuple[str, ...]
     tags: dict[str, str]
 
 
@@ -68,7 +71,7 @@ class Template(pulumi.ComponentResource):
             placement=None if args.placement_group is None else {"group_name": args.placement_group},
             instance_market_options={"market_type": "capacity-block"} if args.capacity_block else None,
             capacity_reservation_specification=_reservation(args.reservation),
-            tag_specifications=[{"resource_type": kind, "tags": args.tags} for kind in TAGGED_AT_LAUNCH],
+            tag_specifications=[{"resource_type": kind, "tags": args.tags} for kind in args.tagged],
             update_default_version=True,
             tags=args.tags,
             opts=pulumi.ResourceOptions(
@@ -93,7 +96,8 @@ def _image(image: str, parent: pulumi.Resource) -> pulumi.Output[str]:
 def _root_device(image: pulumi.Output[str], parent: pulumi.Resource) -> pulumi.Output[str]:
     """Return the image's root device name, which depends on the distribution. A wrong name would add an empty disk."""
     filters = [{"name": "image-id", "values": [image]}]
-    ami = aws.ec2.get_ami_output(filters=filters, opts=pulumi.InvokeOptions(parent=parent))
+    # AWS launches deprecated images, but lists them only if asked to.
+    ami = aws.ec2.get_ami_output(filters=filters, include_deprecated=True, opts=pulumi.InvokeOptions(parent=parent))
     return pulumi.Output.from_input(ami.root_device_name)
 
 
@@ -122,6 +126,6 @@ def _interface(interface: Interface, args: TemplateArgs) -> dict[str, Any]:
     }
     if interface.kind != "interface":
         definition["interface_type"] = interface.kind
-    if args.associate_public_address is not None and interface.card == 0:
+    if args.associate_public_address is not None and (interface.card, interface.device) == (0, 0):
         definition["associate_public_ip_address"] = "true" if args.associate_public_address else "false"
     return definition

@@ -12,12 +12,14 @@ class PublicAddressesArgs:
     """Settings of the Elastic IPs. Each of the first `count` nodes gets one address.
 
     Attributes:
+        separate_efa: Whether nodes have interfaces for EFA only next to the one for TCP.
         gateways: Resources that must exist before an address works: the internet gateway of a new VPC.
     """
 
     count: int
     gateways: Sequence[pulumi.Resource]
     tags: dict[str, str]
+    separate_efa: bool = False
 
 
 class PublicAddresses(pulumi.ComponentResource):
@@ -53,5 +55,8 @@ class PublicAddresses(pulumi.ComponentResource):
             {"name": "attachment.instance-id", "values": [instance_ids.apply(lambda ids: ids[index])]},
             {"name": "attachment.device-index", "values": ["0"]},
         ]
+        if self._args.separate_efa:
+            # Every card has an interface with device index 0; only the first one is not for EFA alone.
+            filters.append({"name": "interface-type", "values": ["interface"]})
         interface = aws.ec2.get_network_interface_output(filters=filters, opts=pulumi.InvokeOptions(parent=self))
         return pulumi.Output.from_input(interface.id)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pulumi
 
-from gpu_cluster.interfaces import interfaces, max_efa_interfaces
+from gpu_cluster.interfaces import EfaLayout, interfaces, max_efa_interfaces
 from gpu_cluster.node_policy import Location
 
 Market = Literal["on-demand", "spot", "reservation", "capacity-block"]
@@ -18,6 +18,7 @@ Reach = Literal["direct", "ssm"]
 MARKETS: tuple[Market, ...] = ("on-demand", "spot", "reservation", "capacity-block")
 PUBLIC_ADDRESSES: tuple[PublicAddress, ...] = ("auto", "elastic", "nat", "private", "private-nat")
 REACHES: tuple[Reach, ...] = ("direct", "ssm")
+EFA_LAYOUTS: tuple[EfaLayout, ...] = ("combined", "separate")
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,38}")
 _ZONE = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d+)(?:[a-z]|-[a-z]+-\d+[a-z])")
@@ -67,6 +68,9 @@ class ClusterArgs:
         bootstrap: Shell script that every node runs at its first boot; must not contain secrets.
         storage_group_ids: Additional security groups that give the nodes access to storage.
         tags: The user's own tags, for every resource.
+        chosen_subnet_id: Subnet that the plan chose; empty if the program chooses one, or if `named` has one.
+        efa_layout: How TCP and EFA share the network cards; see `interfaces.py`.
+        tags_in_call: Whether the launch call tags the instances, so that the launch template must not.
         expiry_schedule: Whether AWS also terminates the nodes shortly after the expiry.
     """
 
@@ -96,6 +100,9 @@ class ClusterArgs:
     storage_group_ids: tuple[str, ...] = ()
     named: Named = Named()
     tags: dict[str, str] = field(default_factory=dict)
+    chosen_subnet_id: str = ""
+    efa_layout: EfaLayout = "combined"
+    tags_in_call: bool = False
 
     @property
     def region(self) -> str:
@@ -138,6 +145,9 @@ class ClusterArgs:
             storage_group_ids=_group_ids(config),
             named=named,
             tags=_own_tags(config),
+            chosen_subnet_id=config.get("chosenSubnetId") or "",
+            efa_layout=_efa_layout(config),
+            tags_in_call=_flag(config, "tagsInCall", default="false"),
         )
 
 
@@ -261,6 +271,14 @@ def _efa(config: pulumi.Config) -> int:
     return count
 
 
+def _efa_layout(config: pulumi.Config) -> EfaLayout:
+    value = config.get("efaLayout") or "combined"
+    for layout in EFA_LAYOUTS:
+        if value == layout:
+            return layout
+    raise _wrong("efaLayout", value, f"one of {', '.join(EFA_LAYOUTS)}")
+
+
 def _public_address(config: pulumi.Config, named: Named) -> PublicAddress:
     value = config.get("publicAddress") or "auto"
     address = next((address for address in PUBLIC_ADDRESSES if value == address), None)
@@ -273,7 +291,7 @@ def _public_address(config: pulumi.Config, named: Named) -> PublicAddress:
     if address in ("nat", "private-nat") and (named.vpc_id or named.subnet_id or named.security_group_id):
         expected = "elastic or private, since vpcId, subnetId or securityGroupId is set to an existing network"
         raise _wrong("publicAddress", value, expected)
-    if address == "private" and not named.subnet_id:
+    if address == "private" and not (named.subnet_id or config.get("chosenSubnetId")):
         raise _wrong("publicAddress", value, "elastic or nat, or a cloudgpu:subnetId with addresses you can reach")
     if address == "private-nat" and _reach(config) != "ssm":
         raise _wrong("publicAddress", value, "nat, or cloudgpu:reach ssm: SSH from outside needs Session Manager")

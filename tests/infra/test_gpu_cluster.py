@@ -181,6 +181,42 @@ def test_node_without_efa_gets_a_plain_interface() -> None:
     assert interface["associatePublicIpAddress"] == "true"
 
 
+P4D_CARDS = {
+    "combined": [(0, 0, "efa"), (1, 1, "efa-only"), (2, 1, "efa-only"), (3, 1, "efa-only")],
+    "separate": [(0, 0, None), (0, 1, "efa-only"), (1, 0, "efa-only"), (2, 0, "efa-only"), (3, 0, "efa-only")],
+}
+
+
+@pytest.mark.parametrize("layout", P4D_CARDS)
+def test_cluster_of_an_earlier_version_keeps_its_interfaces_and_new_ones_separate_tcp_from_efa(layout: str) -> None:
+    settings = {"instanceType": "p4d.24xlarge", "efaInterfaces": "4", "publicAddress": "elastic"}
+    recorder = run_program(**settings, efaLayout=None if layout == "combined" else layout)
+    cards = recorder.one("LaunchTemplate")["networkInterfaces"]
+    shown = [(card["networkCardIndex"], card["deviceIndex"], card.get("interfaceType")) for card in cards]
+    assert shown == P4D_CARDS[layout]
+    assert all("associatePublicIpAddress" not in card for card in cards)
+    lookup = next(call for call in recorder.calls if call.token.endswith(":getNetworkInterface"))
+    by_type = [one["values"] for one in lookup.args["filters"] if one["name"] == "interface-type"]
+    assert by_type == ([["interface"]] if layout == "separate" else [])
+
+
+def test_p6_b300_has_no_efa_on_its_first_card() -> None:
+    settings = {"instanceType": "p6-b300.48xlarge", "efaInterfaces": "16", "publicAddress": "elastic"}
+    cards = run_program(**settings, efaLayout="separate").one("LaunchTemplate")["networkInterfaces"]
+    shown = [(card["networkCardIndex"], card["deviceIndex"], card.get("interfaceType")) for card in cards]
+    assert shown == [(0, 0, None), *((card, 0, "efa-only") for card in range(1, 17))]
+
+
+def test_node_with_one_card_keeps_one_interface_and_its_public_address() -> None:
+    (card,) = run_program(efaLayout="separate").one("LaunchTemplate")["networkInterfaces"]
+    assert (card["interfaceType"], card["associatePublicIpAddress"]) == ("efa", "true")
+
+
+def test_launch_template_leaves_tags_of_instances_to_the_call_that_sets_them() -> None:
+    kinds = [row["resourceType"] for row in run_program(tagsInCall="true").one("LaunchTemplate")["tagSpecifications"]]
+    assert kinds == ["volume", "network-interface"]
+
+
 def test_multiple_efa_cards_get_no_public_address_in_own_subnet() -> None:
     recorder = run_program(instanceType="p4d.24xlarge", efaInterfaces="4", subnetId="subnet-own")
     cards = recorder.one("LaunchTemplate")["networkInterfaces"]

@@ -183,3 +183,14 @@ def test_capacity_block_uses_its_own_market_without_placement_group() -> None:
     }
     assert "onDemandOptions" not in fleet
     assert "spotOptions" not in fleet
+
+
+def test_subnet_of_the_plan_is_used_without_changing_how_addresses_are_assigned() -> None:
+    recorder = run_program(chosenSubnetId="subnet-chosen")
+    assert recorder.one("Fleet")["launchTemplateConfigs"][0]["overrides"][0]["subnetId"] == "subnet-chosen"
+    assert interfaces(recorder)[0]["associatePublicIpAddress"] == "true"
+    assert {call.token for call in recorder.calls} & {"aws:ec2/getVpc:getVpc", "aws:ec2/getSubnets:getSubnets"} == set()
+    private = run_program(chosenSubnetId="subnet-chosen", publicAddress="private", vpcId="vpc-own")
+    assert interfaces(private)[0]["associatePublicIpAddress"] == "false"
+    own = run_program(chosenSubnetId="subnet-chosen", subnetId="subnet-own")
+    assert own.one("Fleet")["launchTemplateConfigs"][0]["overrides"][0]["subnetId"] == "subnet-own"

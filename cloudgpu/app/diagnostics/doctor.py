@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from cloudgpu.app.diagnostics.check import Diagnosis, DiagnosticReport, State, most_severe
+from cloudgpu.app.diagnostics.network_checks import network_checks
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult
 from cloudgpu.aws.iam.role_permissions import ROLE_GRANTS, ROLES_WITH_BOUNDARY
@@ -13,6 +14,7 @@ from cloudgpu.backends.base import AccountQueries
 from cloudgpu.catalog.partitions import unsupported_partition
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.errors import AuthError, CloudGpuError
+from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.text import command, plural
 
 _POLICY = "attach the policy from `cloudgpu doctor --policy` to this identity"
@@ -37,6 +39,7 @@ def run_checks(
     grants: Sequence[Grant],
     machine: Sequence[Callable[[], Diagnosis]],
     service_roles: Sequence[ServiceRole] = (SPOT,),
+    network: NetworkRequest = NO_REQUEST,
 ) -> DiagnosticReport:
     """Run all checks. An error during a check becomes the result of that check."""
     checks = [check() for check in machine]
@@ -58,6 +61,7 @@ def run_checks(
     verdicts = queries.permission_results(identity, grants)
     checks += [_permission(grant, verdicts) for grant in grants]
     checks += _service_roles(queries, service_roles)
+    checks += network_checks(queries, region, network)
     checks += _quotas(queries, region)
     return DiagnosticReport(target, region, tuple(checks), tuple(vars(verdict) for verdict in verdicts))
 

@@ -105,6 +105,10 @@ def network_request(settings: Settings) -> NetworkRequest:
         bastion=settings.bastion,
         caller_named=bool(settings.ssh_cidr),
         own_group=bool(settings.security_group_id),
+        vpc_id=settings.vpc_id,
+        subnet_id=settings.subnet_id,
+        security_group_id=settings.security_group_id,
+        create_vpc=settings.create_vpc,
     )
 
 

@@ -1,12 +1,14 @@
-"""Look up machine images by their SSM parameters, and the root disks that they need."""
+"""Look up machine images by their SSM parameters, and what AWS says about them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from cloudgpu import bounds
 from cloudgpu.aws.session.errors import convert_response_errors, is_gone
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError
+from cloudgpu.plan.named_resources import MachineImageSeen
 from cloudgpu.workers import Workers
 
 _AT_ONCE = 8
@@ -27,34 +29,70 @@ def resolve_image_ids(
     return {key: image for key, image in zip(parameters, image_ids, strict=True) if image}
 
 
-def root_disk_sizes(
+def describe_images(
     clients_for: Callable[[str], Clients], images: Sequence[tuple[str, str]]
-) -> Mapping[tuple[str, str], int]:
-    """Return the least size of the root disk in GiB, the size of its snapshot, for each (image ID, region) pair.
+) -> Mapping[tuple[str, str], MachineImageSeen]:
+    """Return what AWS says about each (image ID or SSM parameter, region) pair.
 
-    Images that do not exist, that the caller may not describe, or whose root device has no snapshot are omitted.
+    Images are asked for by ID, because AWS lists deprecated images only then.
 
     Raises:
         CloudError: A request failed or AWS is unreachable in one of the regions.
     """
     with Workers(_AT_ONCE) as workers:
-        sizes = list(workers.map(lambda pair: _root_disk_gib(clients_for(pair[1]), pair[0]), images))
-    return {key: gib for key, gib in zip(images, sizes, strict=True) if gib}
+        seen = list(workers.map(lambda pair: _seen(clients_for(pair[1]), pair[0]), images))
+    return dict(zip(images, seen, strict=True))
 
 
-def _root_disk_gib(clients: Clients, image_id: str) -> int:
-    """Return the size of the root device's snapshot in GiB; 0 if it is unknown."""
+def _seen(clients: Clients, image: str) -> MachineImageSeen:
+    """Return what AWS says about an image; `missing` also if the image exists but is not shared with the account."""
+    is_id = image.startswith("ami-")
     try:
-        with convert_response_errors(f"reading the disks of {image_id} in {clients.region}"):
-            rows = clients.client("ec2").describe_images(ImageIds=[image_id])["Images"]
-            return max((_snapshot_gib(row) for row in rows), default=0)
-    except AuthError:
-        return 0
+        if not is_id:
+            with convert_response_errors(f"reading the parameter {image} in {clients.region}"):
+                clients.client("ssm").get_parameter(Name=image)
+            return MachineImageSeen("there")
+        with convert_response_errors(f"reading image {image} in {clients.region}"):
+            rows = clients.client("ec2").describe_images(ImageIds=[image], IncludeDisabled=True)["Images"]
+            return _image(rows[0]) if rows else MachineImageSeen("missing", f"there is no image {image}")
+    except AuthError as err:
+        return MachineImageSeen("unknown", err.message)
     except CloudGpuError as err:
-        # `InvalidAMIID.Unavailable`: the image was deregistered. The launch reports both.
+        # `InvalidAMIID.Unavailable`: the image was deregistered.
         if is_gone(err) or (isinstance(err, CloudError) and err.code.startswith("InvalidAMIID.")):
-            return 0
+            return MachineImageSeen("missing", err.message)
         raise
+
+
+def _image(row: Mapping[str, Any]) -> MachineImageSeen:
+    deprecated = row.get("DeprecationTime")
+    return MachineImageSeen(
+        "there",
+        root_gib=_snapshot_gib(row),
+        architecture=str(row.get("Architecture") or ""),
+        unfit=next(_unfit(row), ""),
+        deprecated_on=datetime.fromisoformat(deprecated).date() if deprecated else None,
+        product_codes=tuple(
+            str(product["ProductCodeId"])
+            for product in row.get("ProductCodes") or ()
+            if product.get("ProductCodeType") == "marketplace"
+        ),
+    )
+
+
+def _unfit(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why no GPU instance can start from the image."""
+    state = str(row.get("State") or "available")
+    if state != "available":
+        yield f"is {state}"
+    if str(row.get("Platform") or "").lower() == "windows":
+        yield "is a Windows image"
+    if row.get("RootDeviceType") == "instance-store":
+        yield "has no EBS root volume"
+    if row.get("VirtualizationType") == "paravirtual":
+        yield "is paravirtual, which GPU types do not support"
+    if row.get("EnaSupport") is False:
+        yield "does not support enhanced networking (ENA)"
 
 
 def _snapshot_gib(row: Mapping[str, Any]) -> int:

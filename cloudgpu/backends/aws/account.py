@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cloudgpu.aws.ec2.subnets import region_network, zone_names
 from cloudgpu.aws.ec2.tag_search import ENABLED_EVERYWHERE, enabled_regions
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult, probe_permissions
@@ -10,6 +11,8 @@ from cloudgpu.aws.iam.service_roles import service_role_names
 from cloudgpu.aws.pricing.quotas import QuotaLimit, gpu_quotas
 from cloudgpu.aws.session.session import Identity, Session
 from cloudgpu.errors import CloudGpuError
+from cloudgpu.plan.network_access import NetworkRequest
+from cloudgpu.plan.subnets import RegionNetwork
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,22 @@ class AwsAccount:
             CloudError: The request failed or AWS is unreachable.
         """
         return service_role_names(self.session)
+
+    def network(self, request: NetworkRequest) -> RegionNetwork:
+        """Return the VPC, with its subnets, that new clusters would use.
+
+        Raises:
+            CloudError: A request failed for a reason other than a missing permission, or AWS is unreachable.
+        """
+        return region_network(self.session, request)
+
+    def zones(self) -> Sequence[str]:
+        """Return the region's zones, except local and Wavelength zones.
+
+        Raises:
+            CloudError: The request failed or AWS is unreachable.
+        """
+        return zone_names(self.session)
 
     def is_region_enabled(self) -> bool | None:
         """Return False if the account has not enabled the session's region, or None if that is unknown.

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from threading import Lock
 
-from cloudgpu.aws.ec2 import billing_times, host_keys, instances, machine_images, reservations
+from cloudgpu.aws.ec2 import billing_times, host_keys, instances, machine_images, reservations, subnets
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.ec2.instances import Instance, launch_failure
 from cloudgpu.aws.ec2.retag import add_missing_tags
@@ -44,8 +44,11 @@ from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
 from cloudgpu.errors import CloudError
 from cloudgpu.launch.inventory import ALIVE_STATES, Inventory, Node
+from cloudgpu.plan.named_resources import MachineImageSeen
+from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.reservations import ReservationLookup
+from cloudgpu.plan.subnets import RegionNetwork
 from cloudgpu.rehearsal.session_plugin import PLUGIN
 from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.data.files import RemoteFile, S3Service
@@ -128,9 +131,9 @@ class AwsCloud:
         """Return the machine image for each (SSM parameter, region), omitting missing or unreadable parameters."""
         return machine_images.resolve_image_ids(self._session, wanted)
 
-    def root_disk_sizes(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], int]:
-        """Return the least root disk in GiB for each (image ID, region), omitting images that cannot be described."""
-        return machine_images.root_disk_sizes(self._session, wanted)
+    def machine_images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], MachineImageSeen]:
+        """Return what AWS says about each (image ID or SSM parameter, region)."""
+        return machine_images.describe_images(self._session, wanted)
 
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
         """Return the zones of the region that offer the instance type, for each (instance type, region) pair."""
@@ -154,6 +157,10 @@ class AwsCloud:
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
         """Return how many more Elastic IPs the account can allocate, by region; omit regions whose limit is unknown."""
         return offers.free_addresses(self._session, regions)
+
+    def networks(self, regions: Sequence[str], request: NetworkRequest) -> Mapping[str, RegionNetwork]:
+        """Return the VPC and the subnets in which the nodes of each region would run."""
+        return subnets.region_networks(self._session, regions, request)
 
     def quota_limits(self, region: str) -> Mapping[str, int]:
         """Return the vCPU limit of each quota in a region, by quota key."""

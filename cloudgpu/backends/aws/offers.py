@@ -12,6 +12,7 @@ from cloudgpu.backends.billing.retained_prices import storage_monthly_usd as mon
 from cloudgpu.backends.quota_headroom import QuotaHeadroom, headroom_by_quota
 from cloudgpu.catalog import Catalog
 from cloudgpu.plan import lookups
+from cloudgpu.plan.network_access import GATEWAYS
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.storage import Seen, possibly_existing_storage
@@ -112,18 +113,24 @@ def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[s
     parameters = [image for image in lookups.images_to_resolve(recipe, catalog, default) if image[1] in regions]
     images = cloud.images(parameters)
     fixed = [(recipe.resources.image or "", region) for region in regions]
-    to_size = [(image, region) for image, region in fixed if image.startswith("ami-")]
-    to_size += [(image, region) for (_, region), image in images.items()]
+    wanted = [(image, region) for image, region in fixed if image.startswith("ami-")]
+    wanted += [(image, region) for (_, region), image in images.items()]
+    # A parameter that was not resolved is read again, because only that tells whether it is missing or unreadable.
+    wanted += [parameter for parameter in parameters if parameter not in images]
+    described = cloud.machine_images(tuple(dict.fromkeys(wanted)))
     quotes = replace(
         cloud.quotes(offers),
         images=images,
-        root_disks=cloud.root_disk_sizes(tuple(dict.fromkeys(to_size))),
+        machine_images=described,
+        root_disks={key: seen.root_gib for key, seen in described.items() if seen.root_gib},
         storage=find_existing_storage(cloud, recipe, regions),
         survey=question.quotes.survey,
     )
     if recipe.resources.reservation:
         reservation = cloud.reservation(recipe.resources.reservation, regions)
         quotes = replace(quotes, reservation=reservation.found, asked_at=reservation.asked_at)
+    if not question.network.create_vpc and question.network.public_address not in GATEWAYS:
+        quotes = replace(quotes, networks=cloud.networks(regions, question.network))
     limited = lookups.regions_needing_elastic_ips(recipe, catalog, default, question.network)
     limited_here = [region for region in limited if region in regions]
     return replace(quotes, free_addresses=cloud.free_addresses(limited_here)) if limited_here else quotes

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from cloudgpu.engine.base import Engine
     from cloudgpu.errors import CloudGpuError
     from cloudgpu.launch.inventory import Inventory
+    from cloudgpu.plan.named_resources import MachineImageSeen
+    from cloudgpu.plan.network_access import NetworkRequest
     from cloudgpu.plan.plan import Quotes
     from cloudgpu.plan.reservations import ReservationLookup
+    from cloudgpu.plan.subnets import RegionNetwork
     from cloudgpu.run.containers.logins import RegistryLogin
     from cloudgpu.run.data.files import RemoteFile, S3Service
     from cloudgpu.state.cluster_record import ClusterRecord
@@ -49,8 +52,8 @@ class Cloud(BackendIdentity, Protocol):
     def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
         """Return the machine image for each (SSM parameter, region), omitting missing or unreadable parameters."""
 
-    def root_disk_sizes(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], int]:
-        """Return the least root disk in GiB for each (image ID, region), omitting images that cannot be described."""
+    def machine_images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], MachineImageSeen]:
+        """Return what AWS says about each (image ID or SSM parameter, region)."""
 
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
         """Return the zones of the region that offer the instance type, for each (instance type, region) pair."""
@@ -67,6 +70,9 @@ class Cloud(BackendIdentity, Protocol):
 
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
         """Return how many more Elastic IPs the account can allocate, by region; omit regions whose limit is unknown."""
+
+    def networks(self, regions: Sequence[str], request: NetworkRequest) -> Mapping[str, RegionNetwork]:
+        """Return the VPC and the subnets in which the nodes of each region would run."""
 
     def quota_limits(self, region: str) -> Mapping[str, int]:
         """Return the vCPU limit of each quota in a region, by quota key."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage
 from cloudgpu.catalog import load as load_catalog
@@ -94,6 +95,7 @@ def record_with_candidate(
         existing=program_choices(plan.recipe, requester),
         bootstrap=pack_script(bootstrap_script(replace(node_kind(plan, candidate), mounts=storage.mounts))),
         grants=_permissions(plan.recipe, record.identity.run_id, storage),
+        **_launch_options(record),
     )
     regions = (
         (*record.placement.regions, candidate.region)
@@ -136,6 +138,16 @@ def program_choices(recipe: Recipe, requester: Requester) -> dict[str, str]:
     except ValueError as err:
         message = f"the tags of the settings and the recipe: {err}"
         raise UsageError(message, hint="remove some of them") from err
+
+
+def _launch_options(record: ClusterRecord) -> dict[str, Any]:
+    """Return how nodes are launched. An interrupted attempt keeps its options, because its nodes may already exist."""
+    last = record.placement.config
+    if last:
+        several = int(last.get("efaInterfaces", "0")) > 1
+        layout = last.get("efaLayout") or ("combined" if several else "separate")
+        return {"efa_layout": layout, "tags_in_call": last.get("tagsInCall") == "true"}
+    return {"efa_layout": "separate", "tags_in_call": record.identity.engine == "direct"}
 
 
 def _image(record: ClusterRecord, candidate: Candidate) -> str:

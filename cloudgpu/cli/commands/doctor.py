@@ -7,6 +7,7 @@ import typer
 
 from cloudgpu.app.diagnostics.doctor import run_checks
 from cloudgpu.app.diagnostics.local_checks import machine_checks
+from cloudgpu.app.planning.planner import network_request
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.grants import policy as document
 from cloudgpu.aws.iam.permissions import GRANTS
@@ -49,7 +50,7 @@ def doctor(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Check credentials, permissions, quotas and this machine.
+    """Check credentials, permissions, quotas, the network and this machine.
 
     Read-only: uses EC2 dry runs and, if permitted, the IAM policy simulator. A check that cannot run, for example
     without credentials, is shown as `unknown`. Exits 15 if a check fails.
@@ -70,6 +71,7 @@ def doctor(
         grants=(*GRANTS, *role_grants, *extra_grants),
         service_roles=(SPOT, *(STORAGE_ROLES if storage else ())),
         machine=machine_checks(settings, Home(settings.home)),
+        network=network_request(settings),
     )
     if json:
         context.screen.document(report.as_json())

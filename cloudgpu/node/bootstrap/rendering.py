@@ -81,7 +81,7 @@ def _parts(kind: NodeKind) -> Iterator[str]:
     if kind.pdsh:
         yield "pdsh"
     if kind.efa:
-        yield "efa"
+        yield from ("efa",) if kind.containers else ("efa", "efa_plugin")
     if any(mount.kind == "lustre" for mount in kind.mounts):
         yield "lustre"
     if kind.mounts:
@@ -99,9 +99,9 @@ def _settings(kind: NodeKind) -> list[str]:
             f"driver_flavour={driver.flavour}",
             f"driver_fabric={fabric}",
         ]
-    # An image brings its own libfabric and plugin.
-    plugin = "no" if kind.containers else "yes"
-    return [*lines, f"efa_version={EFA_INSTALLER}", f"efa_plugin={plugin}"] if kind.efa else lines
+    # A container brings its own libfabric and plugin.
+    options = "-y --minimal" if kind.containers else "-y"
+    return [*lines, f"efa_version={EFA_INSTALLER}", f"efa_options='{options}'"] if kind.efa else lines
 
 
 def _text(part: str) -> str:

@@ -38,6 +38,10 @@ class Candidate:
     """Kind of public address that the nodes get."""
     reservation: str = ""
     """ID of the capacity reservation to launch the nodes into; empty if there is none."""
+    subnet: str = ""
+    """ID of the subnet to launch the nodes into; empty if it is unknown or created with the cluster."""
+    subnet_why: str = ""
+    """Why this subnet was chosen: its kind and its default route."""
     beside: tuple[CostItem, ...] = ()
     """Costs other than the nodes: disks, addresses, NAT gateway, storage and data transfer."""
     source: str = ""
@@ -79,6 +83,8 @@ class Candidate:
             "image_parameter": self.image_parameter,
             "public_address": self.public_address,
             "reservation": self.reservation or None,
+            "subnet": self.subnet or None,
+            "subnet_why": self.subnet_why or None,
             "beside": [item.as_json() for item in self.beside],
         }
 
@@ -91,4 +97,6 @@ class Candidate:
             LookupError: `price_source` or `reservation` is missing.
         """
         fields = {**stored, "source": stored["price_source"], "reservation": stored["reservation"] or ""}
+        # A plan of an earlier version names no subnet.
+        fields |= {name: stored.get(name) or "" for name in ("subnet", "subnet_why")}
         return decode_as(cls, fields)

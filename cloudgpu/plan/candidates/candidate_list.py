@@ -59,6 +59,8 @@ def _candidates(question: PlannerInput, instance_type: InstanceType, region: str
         question.image_parameter(instance_type),
     )
     for zone in exclusions.usable_zones(question, instance_type, region):
+        decision = question.subnet(instance_type, region, zone)
+        chosen = None if decision is None else decision.subnet
         for market in question.markets_of(instance_type):
             usd, priced_on, source = candidate_price(question, instance_type, region, zone, market)
             yield Candidate(
@@ -76,6 +78,8 @@ def _candidates(question: PlannerInput, instance_type: InstanceType, region: str
                 image_parameter=parameter,
                 public_address=public_address,
                 reservation=resources.reservation or "",
+                subnet="" if chosen is None else chosen.id,
+                subnet_why="" if chosen is None else chosen.description,
                 beside=beside,
                 source=source,
             )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudgpu.catalog import InstanceType
+from cloudgpu.plan.checks.machine_image import image_unusable
 from cloudgpu.plan.checks.memory_and_market import gpu_memory_short, not_sold_in_market
 from cloudgpu.plan.checks.quota_rules import quota_too_small, region_not_enabled
 from cloudgpu.plan.checks.rule import Reason, RegionRule, TypeRule, ZoneRule, region_rule, type_rule, zone_rule
@@ -12,11 +13,15 @@ from cloudgpu.plan.checks.software_container import container_unfit
 from cloudgpu.plan.checks.software_driver import cuda_unfit, driver_unfit, modules_unfit
 from cloudgpu.plan.checks.software_torch import torch_unfit
 from cloudgpu.plan.checks.storage_region import storage_in_other_region
-from cloudgpu.plan.network_access import elastic_ips
+from cloudgpu.plan.network_access import GATEWAYS, elastic_ips
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.reservations import unsuitable_reasons
 from cloudgpu.plan.storage import can_mount
 from cloudgpu.text import command, plural
+
+_SETTINGS: Final = "correct the settings: `cloudgpu config`"
+_REASONS: Final = 2
+"""Maximum number of zones in the reason why a region has no suitable subnet."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,12 @@ def region_exclusions(question: PlannerInput, instance_type: InstanceType, regio
     ]
 
 
-def zone_exclusions(question: PlannerInput, region: str, zone: str) -> list[Exclusion]:
-    """Return the exclusions of a zone, which apply to every type; empty if there are none."""
+def zone_exclusions(question: PlannerInput, instance_type: InstanceType, region: str, zone: str) -> list[Exclusion]:
+    """Return the exclusions of a type in a zone; empty if there are none."""
     return [
-        Exclusion(rule.name, why.message, why.fix) for rule in ZONE_RULES for why in rule.find(question, region, zone)
+        Exclusion(rule.name, why.message, why.fix)
+        for rule in ZONE_RULES
+        for why in rule.find(question, instance_type, region, zone)
     ]
 
 
@@ -54,13 +61,15 @@ def usable_zones(question: PlannerInput, instance_type: InstanceType, region: st
     """Return the zones that offer the type and that no rule excludes, in the order of the recipe's zones, if any."""
     offering = question.zones_offering(instance_type, region)
     usable = [
-        zone for zone in offering if not any(True for rule in ZONE_RULES for _ in rule.find(question, region, zone))
+        zone
+        for zone in offering
+        if not any(True for rule in ZONE_RULES for _ in rule.find(question, instance_type, region, zone))
     ]
     return tuple(zone for zone in dict.fromkeys(question.recipe.resources.zones or usable) if zone in usable)
 
 
 @zone_rule("zone", "Local zones cost more, and zones that the recipe does not list are not used.")
-def not_allowed(question: PlannerInput, region: str, zone: str) -> Iterator[Reason]:
+def not_allowed(question: PlannerInput, _type: InstanceType, region: str, zone: str) -> Iterator[Reason]:
     """Exclude local zones (`us-west-2-lax-1a`) and zones that the recipe does not list."""
     allowed = question.recipe.resources.zones
     if zone[:-1] != region:
@@ -70,7 +79,7 @@ def not_allowed(question: PlannerInput, region: str, zone: str) -> Iterator[Reas
 
 
 @zone_rule("reservation", "A reservation is in one zone and cannot be used from another.")
-def not_reserved(question: PlannerInput, _region: str, zone: str) -> Iterator[Reason]:
+def not_reserved(question: PlannerInput, _type: InstanceType, _region: str, zone: str) -> Iterator[Reason]:
     """Exclude every zone except the reservation's zone."""
     reservation = question.quotes.reservation
     if reservation is not None and zone != reservation.zone:
@@ -78,10 +87,31 @@ def not_reserved(question: PlannerInput, _region: str, zone: str) -> Iterator[Re
 
 
 @zone_rule("storage", "A volume or file system in one zone cannot be mounted from another.")
-def storage_not_mountable(question: PlannerInput, region: str, zone: str) -> Iterator[Reason]:
+def storage_not_mountable(question: PlannerInput, _type: InstanceType, region: str, zone: str) -> Iterator[Reason]:
     """Exclude zones that cannot mount the recipe's storage."""
     if not can_mount(question, region, zone):
         yield Reason(f"the recipe's storage is not in {zone}")
+
+
+@zone_rule("subnet", "Nodes that cannot be reached in their subnet still cost money.")
+def no_subnet(question: PlannerInput, instance_type: InstanceType, region: str, zone: str) -> Iterator[Reason]:
+    """Exclude zones without a subnet in which the nodes can be reached as planned.
+
+    A subnet with too few free addresses at present is used only if no other zone has enough, because a cluster that the
+    run reuses may occupy them.
+    """
+    decision = question.subnet(instance_type, region, zone)
+    if decision is None:
+        return
+    if decision.subnet is None or (decision.short and _roomier_zones(question, instance_type, region)):
+        yield Reason(decision.why, decision.fix)
+
+
+def _roomier_zones(question: PlannerInput, instance_type: InstanceType, region: str) -> list[str]:
+    """Return the zones whose subnet has enough free addresses."""
+    zones = question.zones_offering(instance_type, region)
+    decisions = {zone: question.subnet(instance_type, region, zone) for zone in zones}
+    return [zone for zone, found in decisions.items() if found is not None and found.subnet and not found.short]
 
 
 @type_rule("retired", "A retired type still has a price but cannot be launched.")
@@ -128,6 +158,38 @@ def unreachable(question: PlannerInput, instance_type: InstanceType, region: str
         yield Reason(f"{message}, but the account can allocate only {free} more there", fix)
 
 
+@region_rule("subnet", "Nodes are launched only into a subnet in which they can be reached.")
+def no_network(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
+    """Exclude regions without a usable VPC, or without a suitable subnet in any zone that could be used."""
+    network, way = question.quotes.networks.get(region), question.public_address(instance_type, region)
+    if network is None or way in GATEWAYS:
+        return
+    if network.missing:
+        default = command("aws", "ec2", "create-default-vpc", "--region", region)
+        fix = f"set vpc_id, set create_vpc to true, or run `{default}`" if network.is_default else _SETTINGS
+        yield Reason(network.missing, fix)
+    elif network.unknown and way == "private" and not question.network.subnet_id:
+        yield Reason(f"cannot tell which subnets of {region} are private: {network.unknown}", "set subnet_id")
+    else:
+        reasons = subnet_reasons(question, instance_type, region)
+        missing = [why for why in reasons.values() if why is not None]
+        if reasons and len(missing) == len(reasons):
+            texts = list(dict.fromkeys(why.message for why in missing))
+            more = f"; and {plural(len(texts) - _REASONS, 'more zone')}" if len(texts) > _REASONS else ""
+            yield Reason("; ".join(texts[:_REASONS]) + more, missing[0].fix)
+
+
+def subnet_reasons(question: PlannerInput, instance_type: InstanceType, region: str) -> dict[str, Reason | None]:
+    """Return, for each zone that no other rule excludes, why it has no suitable subnet; None if it has one."""
+    others = [rule for rule in ZONE_RULES if rule is not no_subnet]
+    zones = [
+        zone
+        for zone in question.zones_offering(instance_type, region)
+        if not any(True for rule in others for _ in rule.find(question, instance_type, region, zone))
+    ]
+    return {zone: next(no_subnet.find(question, instance_type, region, zone), None) for zone in zones}
+
+
 @region_rule("reservation", "A reservation is in one zone, which the recipe must allow.")
 def reserved_elsewhere(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude a region unless it contains the reservation's zone and the recipe can use that zone."""
@@ -152,7 +214,7 @@ def not_offered(question: PlannerInput, instance_type: InstanceType, region: str
         yield Reason(f"{instance_type.name} is not offered in {region}", fix)
     elif question.quotes.reservation is not None:
         return
-    elif not usable_zones(question, instance_type, region) and _requested_zones(question, region):
+    elif _requested_zones(question, region) and not set(_requested_zones(question, region)) & set(offering):
         requested = ", ".join(_requested_zones(question, region))
         yield Reason(
             f"{instance_type.name} is not offered in {requested}; in {region} it is offered in {', '.join(offering)}",
@@ -196,5 +258,7 @@ REGION_RULES: Final[tuple[RegionRule, ...]] = (
     not_priced,
     quota_too_small,
     unreachable,
+    no_network,
+    image_unusable,
 )
-ZONE_RULES: Final[tuple[ZoneRule, ...]] = (not_allowed, not_reserved, storage_not_mountable)
+ZONE_RULES: Final[tuple[ZoneRule, ...]] = (not_allowed, not_reserved, storage_not_mountable, no_subnet)

@@ -126,7 +126,7 @@ def _of_region(question: PlannerInput, instance_type: InstanceType, region: str)
         if zone not in usable:
             yield from (
                 _excluded(instance_type, region, zone, exclusion)
-                for exclusion in exclusions.zone_exclusions(question, region, zone)
+                for exclusion in exclusions.zone_exclusions(question, instance_type, region, zone)
             )
 
 

@@ -87,3 +87,25 @@ def image_in_every_region(case: CheckInput) -> Iterator[Issue]:
     if image.startswith("ami-") and len(regions) > 1:
         message = f"{image} exists in one region only, but the recipe lists {len(regions)}"
         yield Issue(message, command("--set", f"resources.regions={regions[0]}"))
+
+
+@check("image-state", "warning", "AWS still launches a deprecated image, but sells some images only by subscription.")
+def image_current(case: CheckInput) -> Iterator[Issue]:
+    """Report machine images that are deprecated, need a Marketplace subscription, or could not be read."""
+    question, types = case.question, case.question.catalog.types
+    images = dict.fromkeys(
+        (question.image(types[candidate.instance_type], candidate.region), candidate.region)
+        for candidate in case.field.candidates
+    )
+    for image, region in images:
+        seen = question.quotes.machine_images.get((image, region))
+        if seen is None:
+            continue
+        name = f"machine image {image} in {region}"
+        if seen.presence == "unknown":
+            yield Issue(f"cannot tell whether {name} exists: {seen.why}", severity="unknown")
+        if seen.deprecated_on is not None and seen.deprecated_on <= question.today:
+            yield Issue(f"{name} is deprecated since {seen.deprecated_on}", "set resources.image to a newer image")
+        if seen.product_codes:
+            products = ", ".join(seen.product_codes)
+            yield Issue(f"{name} needs a subscription to {products}", "subscribe to it in AWS Marketplace once")

@@ -4,8 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from cloudgpu.catalog.other_prices import other_price
+from cloudgpu.plan.candidates.exclusions import subnet_reasons
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.network_access import PublicAddress, access_notes, find_contradiction, several_interfaces
+from cloudgpu.plan.planner_input import PlannerInput
 
 
 @check("address", "error", "Nodes that cannot be reached still cost money, and so do addresses that outlive the nodes.")
@@ -23,6 +25,40 @@ def reachable(case: CheckInput) -> Iterator[Issue]:
         traffic = other_price("nat_gateway_gb_usd", region)
         for line in access_notes(public_address, case.plan.nodes, None if traffic is None else traffic.usd):
             yield Issue(f"{name}: {line}", severity="note")
+
+
+@check("subnets", "warning", "The plan shows the subnet of each zone, and why it was chosen.")
+def subnets_chosen(case: CheckInput) -> Iterator[Issue]:
+    """Report the subnet of each zone, zones without one, and regions whose subnets could not be read."""
+    question = case.question
+    for region, network in question.quotes.networks.items():
+        here = [candidate for candidate in case.field.candidates if candidate.region == region]
+        if network.unknown and here:
+            message = f"cannot tell in which subnets of {region} nodes can be reached: {network.unknown}"
+            yield Issue(message, severity="unknown")
+        by_why: dict[str, dict[str, str]] = {}
+        for candidate in here:
+            if candidate.subnet:
+                by_why.setdefault(candidate.subnet_why, {})[candidate.zone] = candidate.subnet
+        for why, subnets in by_why.items():
+            places = ", ".join(f"{subnet} in {zone}" for zone, subnet in sorted(subnets.items()))
+            yield Issue(f"{network.name}: {places}: {why}", severity="note")
+        yield from _zones_without_subnet(question, {candidate.instance_type for candidate in here}, region)
+
+
+def _zones_without_subnet(question: PlannerInput, names: set[str], region: str) -> Iterator[Issue]:
+    """Yield the zones that are excluded for their subnets, and the zones whose subnet has too few free addresses."""
+    said: dict[str, Issue] = {}
+    for name in sorted(names):
+        instance_type = question.catalog.types[name]
+        for zone, reason in subnet_reasons(question, instance_type, region).items():
+            decision = question.subnet(instance_type, region, zone)
+            if reason is not None:
+                said[reason.message] = Issue(f"{zone} is excluded: {reason.message}", reason.fix, "note")
+            elif decision is not None and decision.short:
+                message = f"{decision.why}, unless this run reuses a cluster there"
+                said[message] = Issue(message, decision.fix, "warning")
+    yield from said.values()
 
 
 @check("interfaces", "note", "EC2 does not assign a public address to a node with several network interfaces.")

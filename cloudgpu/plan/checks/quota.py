@@ -45,7 +45,13 @@ def account_queried(case: CheckInput) -> Iterator[Issue]:
         return
     checked = quotes.survey.datasets
     in_s3 = any(data.name not in checked for data in case.question.recipe.data if data.source.startswith("s3://"))
-    skipped = ["zones", "machine images", *([] if quotes.quotas else ["quotas"]), *(["data in S3"] if in_s3 else [])]
+    skipped = [
+        "zones",
+        "subnets",
+        "machine images",
+        *([] if quotes.quotas else ["quotas"]),
+        *(["data in S3"] if in_s3 else []),
+    ]
     yield Issue(f"planned offline, without querying {', '.join(skipped)}", "plan without --offline")
 
 

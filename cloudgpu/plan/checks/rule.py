@@ -17,7 +17,7 @@ class Reason:
 
 OfType = Callable[[PlannerInput, InstanceType], Iterator[Reason]]
 OfRegion = Callable[[PlannerInput, InstanceType, str], Iterator[Reason]]
-OfZone = Callable[[PlannerInput, str, str], Iterator[Reason]]
+OfZone = Callable[[PlannerInput, InstanceType, str, str], Iterator[Reason]]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RegionRule:
 
 @dataclass(frozen=True)
 class ZoneRule:
-    """A rule that excludes one zone of a region for all instance types."""
+    """A rule that excludes an instance type in one zone of a region."""
 
     name: str
     about: str
@@ -59,5 +59,5 @@ def region_rule(name: str, about: str) -> Callable[[OfRegion], RegionRule]:
 
 
 def zone_rule(name: str, about: str) -> Callable[[OfZone], ZoneRule]:
-    """Turn a function that checks a zone into a rule."""
+    """Turn a function that checks a type in a zone into a rule."""
     return lambda find: ZoneRule(name, about, find)

@@ -148,7 +148,7 @@ class ScriptedCloud:
     def running_vcpus(self, region):
         return {}
 
-    def root_disk_sizes(self, wanted):
+    def machine_images(self, wanted):
         return {}
 
     def caller_cidr(self):

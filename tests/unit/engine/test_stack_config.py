@@ -1,5 +1,6 @@
 """The config values of the cluster program."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 
@@ -71,3 +72,18 @@ def test_expiry_is_written_in_utc():
 def test_unknown_setting_is_rejected():
     with pytest.raises(UsageError, match="vpcID"):
         config(existing={"vpcID": "vpc-1"})
+
+
+def test_subnet_of_the_plan_is_pinned_unless_the_user_selected_one():
+    chosen = replace(CANDIDATE, subnet="subnet-1")
+    assert config(candidate=chosen)["chosenSubnetId"] == "subnet-1"
+    own = config(candidate=chosen, existing={"subnetId": "subnet-2"})
+    assert (own["subnetId"], "chosenSubnetId" in own) == ("subnet-2", False)
+
+
+def test_nodes_with_several_efa_interfaces_have_a_layout_and_others_have_none():
+    assert config(candidate=replace(CANDIDATE, efa_interfaces=4))["efaLayout"] == "separate"
+    earlier = config(candidate=replace(CANDIDATE, efa_interfaces=4), efa_layout="combined")
+    assert earlier["efaLayout"] == "combined"
+    assert "efaLayout" not in config()
+    assert config(tags_in_call=True)["tagsInCall"] == "true"

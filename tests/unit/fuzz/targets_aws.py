@@ -30,6 +30,7 @@ from cloudgpu.aws.ec2 import (
     machine_images,
     registries,
     reservations,
+    subnets,
     tag_search,
 )
 from cloudgpu.aws.pricing import offers, prices, quotas
@@ -39,7 +40,10 @@ from cloudgpu.catalog.snapshots.snapshot import TypeFacts
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.image_name import parse_image_name
 from cloudgpu.node.agent.fetch import http_request
+from cloudgpu.plan.named_resources import MachineImageSeen
+from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.reservations import Reservation
+from cloudgpu.plan.subnets import RegionNetwork
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, spoiled, spoiled_text, values, words
 from tests.unit.fuzz.shapes import NOW, FakeClients
@@ -276,6 +280,15 @@ def _lifetimes(answer: Any) -> None:
     conforms(tuple[billing_times.Lifetime, ...], billing_times.network_resource_lifetimes(_clients(answer), "token"))
 
 
+def _network(answer: Any) -> None:
+    for request in (NO_REQUEST, NetworkRequest(subnet_id="subnet-1", security_group_id="sg-1")):
+        found = subnets.region_network(_clients(answer), request)
+        conforms(RegionNetwork, found)
+        for subnet in found.subnets:
+            conforms(int, subnet.free)
+            assert subnet.free >= 0
+
+
 def _own_images(answer: Any) -> None:
     clients = _clients(answer)
     found = baked_images.find_images(clients)
@@ -294,8 +307,9 @@ def _machine_image(answer: Any) -> None:
 
 
 def _root_disk(answer: Any) -> None:
-    for gib in machine_images.root_disk_sizes(lambda _: _clients(answer), [("ami-1", "us-east-1")]).values():
-        assert 0 < gib <= bounds.MAX_VOLUME_GIB
+    for seen in machine_images.describe_images(lambda _: _clients(answer), [("ami-1", "us-east-1")]).values():
+        conforms(MachineImageSeen, seen)
+        assert 0 <= seen.root_gib <= bounds.MAX_VOLUME_GIB
 
 
 def _console(answer: Any) -> None:
@@ -392,6 +406,43 @@ def _image_name(text: str) -> None:
     assert isinstance(found.repository + found.server, str)
 
 
+_VPC = {
+    "Vpcs": [{"VpcId": "vpc-1"}],
+    "SecurityGroups": [{"VpcId": "vpc-1"}],
+    "Subnets": [
+        {
+            "SubnetId": "subnet-1",
+            "VpcId": "vpc-1",
+            "AvailabilityZone": "us-east-1a",
+            "CidrBlock": "10.0.0.0/24",
+            "AvailableIpAddressCount": 250,
+            "State": "available",
+            "BlockPublicAccessStates": {"InternetGatewayBlockMode": "off"},
+        }
+    ],
+    "RouteTables": [
+        {
+            "Associations": [{"Main": True}, {"SubnetId": "subnet-1"}],
+            "Routes": [{"DestinationCidrBlock": "0.0.0.0/0", "GatewayId": "igw-1", "State": "active"}],
+        }
+    ],
+    "NetworkAcls": [
+        {
+            "Associations": [{"SubnetId": "subnet-1"}],
+            "Entries": [
+                {
+                    "RuleNumber": 100,
+                    "RuleAction": "allow",
+                    "Egress": False,
+                    "CidrBlock": "0.0.0.0/0",
+                    "Protocol": "6",
+                    "PortRange": {"From": 22, "To": 22},
+                }
+            ],
+        }
+    ],
+}
+
 TARGETS = (
     Target("price list", values({"PriceList": [_PRODUCT, json.dumps(_PRODUCT)]}), _on_demand),
     Target("spot prices", values({"SpotPriceHistory": [{"InstanceType": "g5.xlarge", "SpotPrice": "0.5012"}]}), _spot),
@@ -408,6 +459,7 @@ TARGETS = (
     Target("tagged resources", values(_TAGGED), _tagged),
     Target("stored resources", values(_STORED), _stored),
     Target("lifetimes", values(_ENDED), _lifetimes),
+    Target("VPC and subnets", values(_VPC), _network),
     Target("own images", values(_IMAGES), _own_images),
     Target("capacity reservation", values(_RESERVED), _reservation),
     Target("image parameter", values({"Parameter": {"Value": "ami-1"}}), _machine_image),

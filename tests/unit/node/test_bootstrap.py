@@ -131,6 +131,8 @@ def test_dkms_driver_is_installed_if_no_prebuilt_modules_exist(machine: Machine)
 def test_preinstalled_software_is_not_reinstalled(machine: Machine) -> None:
     machine.stand_in("nvidia-smi")
     machine.stand_in("fi_info")
+    machine.stand_in("ldconfig", f"echo '{LISTED}'")
+    machine.write("etc/sysctl.d/90-cloudgpu.conf", "")
     machine.stand_in("pdsh")
     code, state = machine.boot(bootstrap_script(CASES["ampere_efa"]))
     assert (code, state["state"]) == (0, "done")
@@ -245,9 +247,10 @@ def install_efa(machine: Machine, *, containers: bool, plugins: str) -> tuple[in
     (setting,) = [
         line
         for line in bootstrap_script(NodeKind("", "", efa=True, containers=containers)).splitlines()
-        if line.startswith("efa_plugin=")
+        if line.startswith("efa_options=")
     ]
-    return machine.boot(own.replace("efa_plugin=yes", setting))
+    own = own.replace("step efa_plugin\n", "") if containers else own
+    return machine.boot(own.replace("efa_options='-y'", setting))
 
 
 def test_efa_is_installed_with_its_nccl_plugin_where_ranks_run_without_a_container(machine: Machine) -> None:
@@ -260,13 +263,71 @@ def test_efa_is_installed_with_its_nccl_plugin_where_ranks_run_without_a_contain
 @pytest.mark.parametrize("plugins", ["", NGC_VARIANT])
 def test_plugin_that_nccl_does_not_load_by_itself_fails_the_efa_step(machine: Machine, plugins: str) -> None:
     code, state = install_efa(machine, containers=False, plugins=plugins)
-    assert (code, state["step"]) == (1, "efa")
+    assert (code, state["step"]) == (1, "efa_plugin")
     assert "no libnccl-net.so" in state["error"]
 
 
 def test_efa_on_a_node_for_containers_is_installed_without_the_plugin(machine: Machine) -> None:
     install_efa(machine, containers=True, plugins="")
     assert "installer -y --minimal" in machine.called()
+
+
+VENDOR = "opt/amazon/efa_installed_packages"
+OUTSIDE_CACHE = "opt/amazon/ofi-nccl/lib/libnccl-net.so"
+
+
+def boot_vendor_image(machine: Machine, plugin: str = OUTSIDE_CACHE) -> tuple[int, dict]:
+    """Boot an image that has EFA. The loader finds NCCL's plugin where ld.so.conf.d names its folder."""
+    machine.write(VENDOR, "")
+    if plugin:
+        machine.write(plugin, "")
+    listed = machine.root / "etc/ld.so.conf.d/cloudgpu-ofi-nccl.conf"
+    machine.stand_in("ldconfig", f"[ ! -e {listed} ] || echo '{LISTED}'")
+    machine.stand_in("gpg", "exit 1")  # only a node that runs the installer comes here
+    return machine.boot(bootstrap_script(NodeKind("", "", efa=True)))
+
+
+def test_vendor_image_gets_its_nccl_plugin_into_the_loaders_path(machine: Machine) -> None:
+    code, state = boot_vendor_image(machine)
+    assert (code, state["state"]) == (0, "done"), state
+    named = (machine.root / "etc/ld.so.conf.d/cloudgpu-ofi-nccl.conf").read_text()
+    assert named == "/opt/amazon/ofi-nccl/lib\n"
+    assert not any("aws-efa-installer" in call for call in machine.called())
+
+
+def test_vendor_image_without_nccl_plugin_runs_the_installer(machine: Machine) -> None:
+    code, state = boot_vendor_image(machine, plugin="")
+    assert (code, state["step"]) == (1, "efa_plugin")
+    assert any("aws-efa-installer-1.50.0.tar.gz" in call for call in machine.called())
+
+
+def load_module(machine: Machine, version: str) -> None:
+    machine.write("sys/module/efa/version", f"{version}\n")
+    machine.stand_in("modinfo", "case $* in *efa*) echo 3.0.0g;; *) exit 1;; esac")
+
+
+def test_old_efa_module_that_is_still_loaded_needs_a_reboot(machine: Machine) -> None:
+    load_module(machine, "2.1.0g")
+    code, state = boot_vendor_image(machine)
+    assert (code, state["state"], state["step"]) == (0, "rebooting", "efa")
+    load_module(machine, "3.0.0g")
+    code, state = boot_vendor_image(machine)
+    assert (code, state["state"]) == (0, "done"), state
+
+
+def test_module_that_the_installer_could_not_unload_needs_a_reboot(machine: Machine) -> None:
+    load_module(machine, "2.1.0g")
+    code, state = install_efa(machine, containers=False, plugins=LISTED)
+    assert (code, state["state"]) == (0, "rebooting"), state
+    assert "installer -y" in machine.called()
+
+
+def test_ranks_of_a_node_with_efa_may_read_each_others_memory(machine: Machine) -> None:
+    machine.stand_in("sysctl")
+    code, state = boot_vendor_image(machine)
+    assert (code, state["state"]) == (0, "done"), state
+    assert "sysctl -w kernel.yama.ptrace_scope=0" in machine.called()
+    assert (machine.root / "etc/sysctl.d/90-cloudgpu.conf").read_text() == "kernel.yama.ptrace_scope=0\n"
 
 
 def test_local_disks_are_combined_into_one_volume(machine: Machine) -> None:

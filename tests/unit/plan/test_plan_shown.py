@@ -48,7 +48,7 @@ p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA from the Python packages
   2 public IPv4 addresses     0.01       0.01  2026-11-21
 
 worst case on AWS: 62.48 USD until the cluster expires after 1h (simulated: nothing is charged)
-unknown: planned offline, without querying zones, machine images, quotas, data in S3 [offline]
+unknown: planned offline, without querying zones, subnets, machine images, quotas, data in S3 [offline]
     fix: plan without --offline
 note: the oldest price was read on 2026-07-20, 124 days ago [price-age]"""
     )
@@ -76,7 +76,7 @@ RDMA)
   2 public IPv4 addresses     0.01       0.01  2026-11-21
 
 worst case: 62.48 USD until the cluster expires after 1h
-unknown: planned offline, without querying zones, machine images, quotas, data in S3 [offline]
+unknown: planned offline, without querying zones, subnets, machine images, quotas, data in S3 [offline]
     fix: plan without --offline
 note: p3dn.24xlarge may not be available to new accounts: AWS has retired the other P3 types; the nearest type is \
 p4d.24xlarge [new-account]
@@ -106,7 +106,7 @@ worst case: 3.94 USD until the cluster expires after 1h
 warning: excluded: AWS retired p3.16xlarge on 2025-12-20, and it can no longer be launched; \
 its successor is p3dn.24xlarge [retired]
     fix: --set resources.instance_type=p3dn.24xlarge
-unknown: planned offline, without querying zones, machine images, quotas, data in S3 [offline]
+unknown: planned offline, without querying zones, subnets, machine images, quotas, data in S3 [offline]
     fix: plan without --offline"""
     )
 
@@ -122,7 +122,7 @@ no candidates
 
 error: unknown GPU V10; did you mean "V100"? [gpu]
     fix: --set resources.gpu=V100:8  (2 x p3dn.24xlarge (8 x V100 32 GiB) in us-east-1, worst case 62.48 USD)
-unknown: planned offline, without querying zones, machine images, quotas, data in S3 [offline]
+unknown: planned offline, without querying zones, subnets, machine images, quotas, data in S3 [offline]
     fix: plan without --offline"""
     )
 

@@ -8,6 +8,7 @@ import hashlib
 import re
 from typing import Any
 
+from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.amis import Ami
 
@@ -90,7 +91,18 @@ def describe_images(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's respon
         if ami.was_described:
             ami.state = "available"
         ami.was_described = True
-    return call.proceed()
+    response = call.proceed()
+    if call.params.get("ImageIds") or call.params.get("IncludeDeprecated"):
+        return response
+    now = f"{call.world.clock.now():%Y-%m-%dT%H:%M:%S}"
+    listed = [ami for ami in response.result["Images"] if not _is_hidden(call, ami, now)]
+    return ActionResult({**response.result, "Images": listed})
+
+
+def _is_hidden(call: ParsedRequest, ami: Any, now: str) -> bool:  # noqa: ANN401 - moto's image
+    """Return True if a listing omits the image: it is deprecated, and another account owns it."""
+    deprecated_at = str(getattr(ami, "deprecation_time", ""))
+    return "" < deprecated_at <= now and ami.owner_id != _account_id(call)
 
 
 def _account_id(call: ParsedRequest) -> str:

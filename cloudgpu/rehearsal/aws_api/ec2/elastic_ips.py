@@ -96,13 +96,16 @@ def release(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
 
 @rule("DescribeNetworkInterfaces")
 def describe_interfaces(call: ParsedRequest) -> dict[str, Any]:
-    """Describe interfaces by id and filter; moto cannot filter by attachment index."""
+    """Describe interfaces by id and filter; moto cannot filter by attachment index or by type."""
     filters = call.filters()
+    types = filters.pop("interface-type", None)
     index_filters = {name: filters.pop(f"attachment.{name}", None) for name in ("device-index", "network-card-index")}
     interfaces = call.backend.get_all_network_interfaces(call.texts("NetworkInterfaceIds"), filters)
     for name, values in index_filters.items():
         if values is not None:
             interfaces = [interface for interface in interfaces if _attachment_index(interface, name) in values]
+    if types is not None:
+        interfaces = [row for row in interfaces if getattr(row, "interface_type", "interface") in types]
     return {"NetworkInterfaces": [_with_association(interface) for interface in interfaces]}
 
 

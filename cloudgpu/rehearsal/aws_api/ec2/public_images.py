@@ -31,6 +31,8 @@ class PublicImage:
     architecture: str = "x86_64"
     root_gib: int = 8
     """Size of the root device's snapshot in GiB."""
+    deprecated_at: str = ""
+    """Time from which AWS lists the image only by its ID; empty if there is none."""
 
     def ami_id(self, region: str) -> str:
         """Return the image id, which is different in every region, as on AWS, but the same in every rehearsal cloud."""
@@ -63,6 +65,13 @@ PUBLIC_IMAGES = (
     _ubuntu("22.04", "jammy", "gp3"),
     _ubuntu("24.04", "noble", "gp2"),
     _ubuntu("24.04", "noble", "gp3"),
+    PublicImage(
+        "",  # parameters point to newer images
+        "ubuntu/images/hvm-ssd/ubuntu-jammy-22.04-amd64-server-20220420 (simulated)",
+        _CANONICAL,
+        "ubuntu",
+        deprecated_at="2024-04-20T00:00:00.000Z",
+    ),
     _dlami("base-oss-nvidia-driver-gpu-ubuntu-22.04", "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04)"),
     _dlami("base-oss-nvidia-driver-gpu-ubuntu-24.04", "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 24.04)"),
     _dlami(
@@ -82,7 +91,7 @@ PUBLIC_IMAGES = (
     _amazon_linux("amzn2-ami-hvm-x86_64-gp2"),
     _amazon_linux("amzn2-ami-kernel-5.10-hvm-x86_64-gp2"),
 )
-_BY_PARAMETER = {image.parameter: image for image in PUBLIC_IMAGES}
+_BY_PARAMETER = {image.parameter: image for image in PUBLIC_IMAGES if image.parameter}
 
 
 def ami_of_parameter(name: str, region: str) -> str | None:
@@ -125,4 +134,6 @@ def _ami(backend: Any, image: PublicImage, ami_id: str) -> MadeAmi:  # noqa: ANN
         boot_mode="uefi-preferred",
     )
     ami.ebs_snapshot.volume.size = image.root_gib
+    if image.deprecated_at:
+        vars(ami)["deprecation_time"] = image.deprecated_at
     return ami

@@ -1,10 +1,14 @@
-"""Routes: AWS rejects a route to a gateway that does not exist."""
+"""Routes: AWS rejects a route to a gateway that does not exist, and gives a default VPC a default route."""
 
+from copy import copy
 from typing import Any
+
+from moto.core.responses import ActionResult
 
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 _LOCAL = "local"
+_EVERYWHERE = "0.0.0.0/0"
 
 
 @rule("CreateRoute")
@@ -19,6 +23,27 @@ def replace(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Change a route to another existing gateway."""
     _check_target(call)
     return call.proceed()
+
+
+@rule("DescribeRouteTables")
+def describe(call: ParsedRequest) -> ActionResult:
+    """Describe route tables. The main table of a default VPC has a default route, which moto does not create."""
+    tables = call.proceed().result["RouteTables"]
+    return ActionResult({"RouteTables": [_with_default_route(call, table) for table in tables]})
+
+
+def _with_default_route(call: ParsedRequest, table: Any) -> Any:  # noqa: ANN401 - moto's route table
+    """Return a main table of a default VPC with a route to an internet gateway, as AWS creates it with the VPC."""
+    is_default = call.backend.vpcs[table.vpc_id].is_default and table.main_association_id
+    if not is_default or any(route.destination_cidr_block == _EVERYWHERE for route in table.routes):
+        return table
+    outward = copy(next(iter(table.routes)))
+    # moto stores every target as an object, except the ID of an endpoint.
+    gateway_id = f"igw-{table.vpc_id.removeprefix('vpc-')}"
+    vars(outward).update(destination_cidr_block=_EVERYWHERE, local=False, vpc_endpoint_id=gateway_id)
+    complete = copy(table)
+    complete._routes = {**table._routes, _EVERYWHERE: outward}
+    return complete
 
 
 def _check_target(call: ParsedRequest) -> None:

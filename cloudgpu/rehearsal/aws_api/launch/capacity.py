@@ -59,10 +59,11 @@ def _zone_headroom(call: ParsedRequest, request: MergedLaunchRequest) -> int | N
 
 
 def _address_headroom(call: ParsedRequest, request: MergedLaunchRequest) -> int:
-    """Return the number of instances for which the subnet has free addresses; each interface needs one address."""
+    """Return the number of instances for which the subnet has free addresses. EFA-only interfaces have none."""
     free = int(call.backend.get_subnet(request.subnet_id).available_ip_address_count)
     limit = call.world.behaviour.now.addresses_in(request.zone)
-    return (free if limit is None else min(free, limit)) // max(len(request.interfaces), 1)
+    addressed = [row for row in request.interfaces if row.get("InterfaceType") != "efa-only"]
+    return (free if limit is None else min(free, limit)) // max(len(addressed), 1)
 
 
 def _running_instances(call: ParsedRequest) -> list[tuple[str, str, str]]:

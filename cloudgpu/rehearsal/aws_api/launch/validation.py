@@ -181,6 +181,9 @@ def _check_cards(rows: list[dict[str, Any]], description: Mapping[str, Any]) -> 
         raise AwsError("InvalidParameterValue", "Each network interface requires a unique device index.")
     if indexes and (0, 0) not in indexes:
         raise AwsError("InvalidParameterCombination", "A primary network interface (device index 0) is required.")
+    kinds = {place: row.get("InterfaceType") for place, row in zip(indexes, rows, strict=True)}
+    if kinds.get((0, 0)) == "efa-only":
+        raise AwsError("InvalidParameterCombination", "The primary network interface cannot be EFA-only.")
     if any(card >= int(network.get("MaximumNetworkCards", 1)) for card, _ in indexes):
         raise AwsError(
             "InvalidParameterValue", "The network card index exceeds the instance type's number of network cards."

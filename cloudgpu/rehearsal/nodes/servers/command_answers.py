@@ -292,6 +292,12 @@ def _fi_info(_: list[str], __: Mapping[str, str], scene: CommandContext) -> Repl
     return Reply(stdout="".join(domain.format(index) for index in range(scene.spec.efa_interfaces)))
 
 
+def _ldconfig(arguments: list[str], _: Mapping[str, str], scene: CommandContext) -> Reply | None:
+    if "-p" not in arguments or not scene.spec.efa_interfaces:
+        return None
+    return Reply(stdout="\tlibnccl-net.so (libc6,x86-64) => /opt/amazon/ofi-nccl/lib/libnccl-net.so\n")
+
+
 def _fabric_manager(_: list[str], __: Mapping[str, str], scene: CommandContext) -> Reply:
     if not scene.has_fabric_manager:
         text = "nv-fabricmanager: command not found (simulated: the image has no Fabric Manager)\n"
@@ -311,6 +317,7 @@ _HANDLERS = {
     "systemctl": _systemctl,
     "cloud-init": _cloud_init,
     "fi_info": _fi_info,
+    "ldconfig": _ldconfig,
     "apt-cache": _apt_cache,
     "modinfo": _modinfo,
     "nv-fabricmanager": _fabric_manager,

@@ -19,6 +19,7 @@ from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.cli.render.doctor import diagnostic_lines
 from cloudgpu.errors import AuthError, CloudError
 from cloudgpu.paths import Home
+from cloudgpu.plan.subnets import RegionNetwork, SubnetSeen
 from cloudgpu.ssh.keys import ensure_key
 
 GRANTS = (
@@ -28,6 +29,8 @@ GRANTS = (
 )
 P, G = quota_of("p4d", "on-demand"), quota_of("g5", "on-demand")
 ANN = Identity("111122223333", "arn:aws:iam::111122223333:user/ann", CredentialSource("research", "sso"))
+
+DEFAULT_VPC = RegionNetwork("vpc-1", is_default=True)
 
 
 @dataclass
@@ -40,6 +43,7 @@ class ScriptedAccount:
     roles: tuple[str, ...] = ("AWSServiceRoleForEC2Spot",)
     roles_refused: CloudError | None = None
     region_enabled: bool | None = True
+    vpc: RegionNetwork | CloudError = DEFAULT_VPC
 
     def identity(self) -> Identity:
         if self.region_enabled is False:
@@ -50,6 +54,14 @@ class ScriptedAccount:
         if self.roles_refused:
             raise self.roles_refused
         return self.roles
+
+    def network(self, request):
+        if isinstance(self.vpc, CloudError):
+            raise self.vpc
+        return self.vpc
+
+    def zones(self):
+        return ("us-east-1a", "us-east-1b") if self.vpc.subnets else ()
 
     def is_region_enabled(self):
         return self.region_enabled
@@ -82,6 +94,61 @@ def test_region_of_another_partition_is_named_without_asking_aws(region):
     found = run_checks(target="aws", region=region, account=lambda: 1 / 0, grants=GRANTS, machine=())
     assert states(found)["region"] == "failed"
     assert f"region {region} is in " in found.failed[0].detail
+
+
+OUTWARD = SubnetSeen("subnet-1", "us-east-1a", is_default=True, way_out="public", target="igw-1")
+INWARD = SubnetSeen("subnet-2", "us-east-1b", is_default=True, way_out="none")
+CREATE_SUBNET = "`aws ec2 create-default-subnet --availability-zone us-east-1b`"
+
+
+@pytest.mark.parametrize(
+    ("vpc", "expected"),
+    [
+        (
+            RegionNetwork("vpc-1", is_default=True, subnets=(OUTWARD,)),
+            [
+                ("VPC", "ok", "default VPC vpc-1 in us-east-1", ""),
+                (
+                    "subnets",
+                    "ok",
+                    "1 default subnet with a route to the internet gateway igw-1: subnet-1 in us-east-1a",
+                    "",
+                ),
+                ("subnets", "warning", "no default subnet in us-east-1b", CREATE_SUBNET),
+            ],
+        ),
+        (
+            RegionNetwork("vpc-1", is_default=True, subnets=(OUTWARD, INWARD)),
+            [
+                ("VPC", "ok", "default VPC vpc-1 in us-east-1", ""),
+                (
+                    "subnets",
+                    "ok",
+                    "1 default subnet with a route to the internet gateway igw-1: subnet-1 in us-east-1a",
+                    "",
+                ),
+                ("subnets", "warning", "1 default subnet with no default route: subnet-2 in us-east-1b", ""),
+            ],
+        ),
+        (
+            RegionNetwork(missing="us-east-1 has no default VPC", is_default=True),
+            [
+                (
+                    "VPC",
+                    "failed",
+                    "us-east-1 has no default VPC",
+                    "set vpc_id, set create_vpc to true, or run `aws ec2 create-default-vpc --region us-east-1`",
+                )
+            ],
+        ),
+        (RegionNetwork(unknown="access denied"), [("VPC", "unknown", "access denied", "")]),
+        (CloudError("no answer", code="Unreachable", hint="later"), [("VPC", "unknown", "no answer", "later")]),
+    ],
+)
+def test_default_vpc_its_subnets_and_their_routes_are_reported(vpc, expected):
+    found = examined(ScriptedAccount(vpc=vpc))
+    network = [(row.name, row.state, row.detail, row.fix) for row in found.checks if row.name in ("VPC", "subnets")]
+    assert network == expected
 
 
 def states(diagnostic):
@@ -194,6 +261,7 @@ def test_diagnostic_text_lists_every_check_with_its_fix():
         "                                    fix: attach the policy from `cloudgpu doctor --policy` to this identity",
         "unknown  hand nodes their identity  0 of 1 action allowed, unknown: iam:PassRole (dry run)",
         "ok       role for spot instances    AWSServiceRoleForEC2Spot",
+        "ok       VPC                        default VPC vpc-1 in us-east-1",
         "ok       quota L-417A185B           96 vCPUs in us-east-1: Running On-Demand P instances",
         "warning  quota L-DB2E81BA           0 vCPUs in us-east-1: Running On-Demand G and VT instances",
         "                                    fix: request an increase: aws service-quotas "
@@ -201,7 +269,7 @@ def test_diagnostic_text_lists_every_check_with_its_fix():
         "                                    --service-code ec2 --quota-code L-DB2E81BA --desired-value 96 --region "
         "us-east-1",
         "",
-        "1 failed, 1 unknown, 2 warning, 5 ok",
+        "1 failed, 1 unknown, 2 warning, 6 ok",
     ]
 
 

@@ -71,7 +71,11 @@ class Cloud:
         self._note(region for _, region in wanted)
         return {image: "ami-0123456789abcdef0" for image in wanted}
 
-    def root_disk_sizes(self, wanted):
+    def networks(self, regions, request):
+        self._note(regions)
+        return {}
+
+    def machine_images(self, wanted):
         self._note(region for _, region in wanted)
         return {}
 

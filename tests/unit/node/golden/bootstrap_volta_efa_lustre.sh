@@ -410,13 +410,33 @@ do_driver() {
 }
 
 
-# EFA on the host: kernel module, libfabric, limits; NCCL's plugin where ranks run without a container. The installer
-# must be signed with AWS's key.
+# EFA on the host: kernel module, libfabric, limits. The installer must be signed with AWS's key.
 check_efa() {
+  efa_installed && efa_current && [ -e "$root/etc/sysctl.d/90-cloudgpu.conf" ]
+}
+
+efa_installed() {
   [ -e "$root/opt/amazon/efa_installed_packages" ] || command -v fi_info
 }
 
+# The installer exits 0 and asks for a reboot if it cannot unload the old module; modprobe then keeps that one.
+efa_current() {
+  ! loaded=$(cat "$root/sys/module/efa/version") || ! disk=$(modinfo -F version efa) || [ "$loaded" = "$disk" ]
+}
+
 do_efa() {
+  efa_installed || install_efa
+  # MPI and libfabric copy directly between the ranks of a node (cross-memory attach), which the default forbids.
+  mkdir -p "$root/etc/sysctl.d"
+  echo kernel.yama.ptrace_scope=0 >"$root/etc/sysctl.d/90-cloudgpu.conf"
+  sysctl -w kernel.yama.ptrace_scope=0 || :
+  modprobe efa && efa_current || {
+    echo "the EFA module will be loaded at the next boot"
+    return 75
+  }
+}
+
+install_efa() {
   packages curl gnupg
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
@@ -437,21 +457,34 @@ do_efa() {
   fi
   tar -xzf "$archive"
   cd aws-efa-installer
-  if [ "$efa_plugin" = no ]; then
-    ./efa_installer.sh -y --minimal
-  else
-    ./efa_installer.sh -y
-    ldconfig
-    # NCCL loads exactly this name. Without it, NCCL takes TCP and reports no error.
-    ldconfig -p | grep 'libnccl-net\.so ' || {
-      echo "the EFA installer left no libnccl-net.so where NCCL looks for it"
-      return 1
-    }
-  fi
-  modprobe efa || {
-    echo "the EFA module will be loaded at the next boot"
-    return 75
+  # shellcheck disable=SC2086 # several words
+  ./efa_installer.sh $efa_options
+}
+
+
+# NCCL's plugin for EFA, where ranks run without a container. An image of a vendor may have EFA without the plugin, or
+# the plugin where the loader does not look. NCCL loads exactly this name; without it, NCCL takes TCP without an error.
+check_efa_plugin() {
+  ldconfig -p | grep 'libnccl-net\.so '
+}
+
+do_efa_plugin() {
+  register_plugin || install_efa
+  register_plugin || {
+    echo "the EFA installer left no libnccl-net.so where NCCL looks for it"
+    return 1
   }
+}
+
+register_plugin() {
+  for directory in "$root"/opt/amazon/ofi-nccl/lib "$root"/opt/amazon/ofi-nccl/lib/*-linux-gnu "$root"/opt/aws-ofi-nccl/lib; do
+    if [ -e "$directory/libnccl-net.so" ]; then
+      mkdir -p "$root/etc/ld.so.conf.d"
+      echo "${directory#"$root"}" >"$root/etc/ld.so.conf.d/cloudgpu-ofi-nccl.conf"
+    fi
+  done
+  ldconfig
+  check_efa_plugin
 }
 
 
@@ -563,7 +596,7 @@ driver_branch=580
 driver_flavour=proprietary
 driver_fabric=no
 efa_version=1.50.0
-efa_plugin=yes
+efa_options='-y'
 print_host_keys
 at_every_boot
 step quiet
@@ -571,6 +604,7 @@ step python
 step store
 step driver
 step efa
+step efa_plugin
 step lustre
 step mount_sets
 step mount_team_homes

@@ -6,6 +6,7 @@ from datetime import date
 from cloudgpu.plan.named_resources import NamedResources, NamedThing, ProfileSeen
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.subnets import RegionNetwork
 from tests.unit.plan.checks.worlds import (
     TWO,
     PlanInputs,
@@ -110,6 +111,14 @@ NETWORK = (
                 "p5.48xlarge needs 2 Elastic IPs in us-east-1, but the account can allocate only 1 more there",
                 "request a higher quota in Service Quotas (L-0263D0A3), or release unused Elastic IPs",
             ),
+        ),
+    ),
+    row(
+        "subnets",
+        PlanInputs(),
+        fails(
+            replace(PlanInputs(), quotes=Quotes(live=True, networks={"us-east-1": RegionNetwork(unknown="denied")})),
+            ("unknown", "cannot tell in which subnets of us-east-1 nodes can be reached: denied", ""),
         ),
     ),
     row(
@@ -337,7 +346,7 @@ ACCOUNT = (
             PlanInputs({"data": [{"name": "a", "from": "s3://bucket/a/", "to": "/a"}]}, Quotes()),
             (
                 "unknown",
-                "planned offline, without querying zones, machine images, quotas, data in S3",
+                "planned offline, without querying zones, subnets, machine images, quotas, data in S3",
                 "plan without --offline",
             ),
         ),

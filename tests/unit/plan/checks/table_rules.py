@@ -1,12 +1,85 @@
 """Test cases for the rules that exclude instance types and regions."""
 
 from dataclasses import replace
+from datetime import date
 from decimal import Decimal
 
+from cloudgpu.plan.named_resources import MachineImageSeen
 from cloudgpu.plan.plan import Quotes
-from tests.unit.plan.checks.worlds import CATALOG, ONE, PlanInputs, fails, in_block, resources, row, sold, spot
+from cloudgpu.plan.subnets import RegionNetwork
+from tests.unit.plan.checks.worlds import CATALOG, ONE, TWO, PlanInputs, fails, in_block, resources, row, sold, spot
+
+ID = "ami-0123456789abcdef0"
+OTHER_IMAGE = "set resources.image to another image, or omit it to use the default image of the GPU"
+
+
+def image(seen, image=ID):
+    return PlanInputs(
+        {"resources": {**TWO, "image": image}}, Quotes(live=True, machine_images={(image, "us-east-1"): seen})
+    )
+
+
+NO_VPC = RegionNetwork(missing="us-east-1 has no default VPC", is_default=True)
+CREATE_VPC = "set vpc_id, set create_vpc to true, or run `aws ec2 create-default-vpc --region us-east-1`"
 
 RULES = (
+    row(
+        "machine-image-id",
+        (PlanInputs(), image(MachineImageSeen("there", architecture="x86_64")), image(MachineImageSeen("unknown"))),
+        fails(
+            image(MachineImageSeen("missing")),
+            (
+                "error",
+                f"machine image {ID} does not exist in us-east-1 or is not shared with this account",
+                OTHER_IMAGE,
+            ),
+        ),
+        fails(
+            image(MachineImageSeen("missing"), "/my/parameter"),
+            ("error", "the parameter /my/parameter of the machine image does not exist in us-east-1", OTHER_IMAGE),
+        ),
+        fails(
+            image(MachineImageSeen("there", unfit="is disabled")),
+            ("error", f"machine image {ID} in us-east-1 is disabled", OTHER_IMAGE),
+        ),
+        fails(
+            image(MachineImageSeen("there", architecture="arm64")),
+            (
+                "error",
+                f"machine image {ID} in us-east-1 is for arm64, but p3dn.24xlarge needs x86_64",
+                OTHER_IMAGE,
+            ),
+        ),
+    ),
+    row(
+        "image-state",
+        image(MachineImageSeen("there", deprecated_on=date(2027, 1, 1))),
+        fails(
+            image(MachineImageSeen("there", deprecated_on=date(2024, 4, 20), product_codes=("abc",))),
+            (
+                "warning",
+                f"machine image {ID} in us-east-1 is deprecated since 2024-04-20",
+                "set resources.image to a newer image",
+            ),
+            (
+                "warning",
+                f"machine image {ID} in us-east-1 needs a subscription to abc",
+                "subscribe to it in AWS Marketplace once",
+            ),
+        ),
+        fails(
+            image(MachineImageSeen("unknown", "denied")),
+            ("unknown", f"cannot tell whether machine image {ID} in us-east-1 exists: denied", ""),
+        ),
+    ),
+    row(
+        "subnet",
+        PlanInputs(),
+        fails(
+            replace(PlanInputs(), quotes=Quotes(live=True, networks={"us-east-1": NO_VPC})),
+            ("error", "us-east-1 has no default VPC", CREATE_VPC),
+        ),
+    ),
     row(
         "retired",
         PlanInputs(),

@@ -93,6 +93,11 @@ def test_nvidia_smi_lists_gpus_marked_as_simulated():
     assert "(simulated)" in nvidia_smi.simulate_nvidia_smi(_SPEC, [])[0]
 
 
+def test_loader_finds_the_nccl_plugin_only_on_nodes_with_efa():
+    assert "libnccl-net.so " in _ask("ldconfig -p").stdout
+    assert "libnccl-net.so" not in _ask("ldconfig -p", replace(_SCENE, spec=replace(_SPEC, efa_interfaces=0))).stdout
+
+
 def test_fi_info_lists_efa_only_if_available():
     assert _ask("fi_info -p efa").stdout.count("provider: efa") == 1
     assert _ask("fi_info", replace(_SCENE, spec=replace(_SPEC, efa_interfaces=0))).exit_code == 61

@@ -308,3 +308,16 @@ def test_role_of_the_user_is_not_changed_for_another_run(workspace, make):
     workspace.cloud.calls.clear()
     workspace.provisioning.reuse("demo", uploading(make))
     assert workspace.cloud.calls == []
+
+
+def test_interrupted_cluster_of_an_earlier_version_keeps_how_its_nodes_are_launched(workspace, make):
+    plan = make.plan(make.replace(make.candidate(instance_type="p4d.24xlarge"), efa_interfaces=4))
+    record = workspace.provisioning.up(plan, "demo").record
+    launched = record.placement.config
+    assert (launched["efaLayout"], launched["tagsInCall"]) == ("separate", "true")
+    earlier = {name: value for name, value in launched.items() if name not in ("efaLayout", "tagsInCall")}
+    interrupted = replace(record, placement=replace(record.placement, config=earlier))
+    requester = Requester(owner="ada", team="", public_key="ssh-ed25519 AAAA")
+    again = record_with_candidate(interrupted, plan, plan.candidates[0], requester, "198.51.100.7/32")
+    assert again.placement.config["efaLayout"] == "combined"
+    assert "tagsInCall" not in again.placement.config

@@ -1,0 +1,207 @@
+"""Decide which subnet the nodes of a zone are launched into, from the routes and the free addresses of a VPC."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from cloudgpu.plan.network_access import PublicAddress, Reach
+
+WayOut = Literal["public", "firewall", "nat", "other", "none", "unknown"]
+"""Where a subnet's default route leads. `public`: to an internet gateway. `firewall`: to the endpoint of a firewall or
+load balancer. `nat`: to a NAT gateway or NAT instance. `other`: to another network, such as a transit gateway or a VPN.
+`unknown`: the caller may not read the route tables."""
+
+_REACHABLE: Final[frozenset[WayOut]] = frozenset({"public", "firewall", "unknown"})
+"""Subnets in which the internet can reach a public address."""
+_ROUTED: Final[frozenset[WayOut]] = frozenset({"firewall", "nat", "other", "unknown"})
+"""Subnets in which a node without a public address reaches the internet."""
+_ROUTES: Final = {
+    "public": "a route to the internet gateway",
+    "firewall": "a route to the endpoint",
+    "nat": "a route to the NAT gateway",
+    "other": "a route to",
+    "none": "no default route",
+    "unknown": "unknown routes",
+}
+_SHOWN: Final = 3
+"""Maximum number of unsuitable subnets of a zone in a message."""
+_RESERVED: Final = 5
+"""Addresses of each subnet that AWS reserves."""
+
+
+@dataclass(frozen=True)
+class SubnetSeen:
+    """A subnet as AWS describes it.
+
+    Attributes:
+        size: Number of private IPv4 addresses that nodes can have.
+        free: Number of these addresses that are unused.
+        target: Target of the default route, such as `igw-0123456789abcdef0`; empty if there is none.
+        unusable: Why no node can run in the subnet; empty if nodes can.
+        closed: Why SSH from the internet cannot enter, although there is a route; empty if it can.
+        cut_off: Why nodes cannot reach the internet, although there is a route; empty if they can.
+    """
+
+    id: str
+    zone: str
+    is_default: bool = False
+    maps_public: bool = False
+    size: int = 0
+    free: int = 0
+    way_out: WayOut = "unknown"
+    target: str = ""
+    unusable: str = ""
+    closed: str = ""
+    cut_off: str = ""
+
+    @property
+    def route(self) -> str:
+        """Where the default route leads, as text."""
+        return f"{_ROUTES[self.way_out]} {self.target}".strip()
+
+    @property
+    def description(self) -> str:
+        """Why the subnet was chosen: its kind and its default route."""
+        return f"{'default subnet, ' if self.is_default else ''}{self.route}"
+
+
+@dataclass(frozen=True)
+class RegionNetwork:
+    """The VPC in which the nodes of a region run, with its subnets.
+
+    Attributes:
+        missing: Why there is no usable VPC; empty if there is one.
+        unknown: Why the VPC could not be read; empty if it was read.
+    """
+
+    vpc_id: str = ""
+    is_default: bool = False
+    subnets: tuple[SubnetSeen, ...] = ()
+    missing: str = ""
+    unknown: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the VPC for messages."""
+        return f"{'the default VPC ' if self.is_default else ''}{self.vpc_id}"
+
+
+@dataclass(frozen=True)
+class SubnetNeed:
+    """What the nodes need of their subnet.
+
+    Attributes:
+        addresses: Number of private addresses. Interfaces of type `efa-only` have none.
+        named: ID of the subnet that the user selected; empty if the plan selects one.
+    """
+
+    public_address: PublicAddress
+    reach: Reach
+    addresses: int
+    named: str = ""
+
+
+@dataclass(frozen=True)
+class SubnetDecision:
+    """The subnet for one zone, or why there is none.
+
+    Attributes:
+        short: Whether the subnet is large enough, but has too few free addresses at present.
+        fix: A change that would make the zone usable; empty if the zone is usable.
+    """
+
+    subnet: SubnetSeen | None
+    why: str
+    fix: str = ""
+    short: bool = False
+
+
+def choose_subnet(network: RegionNetwork, zone: str, need: SubnetNeed) -> SubnetDecision:
+    """Return the subnet of a zone whose nodes can be reached as planned, with enough free addresses.
+
+    Default subnets come first, then subnets that assign public addresses to nodes that need one, then the lowest ID, so
+    that the next plan chooses the same subnet.
+    """
+    here = [subnet for subnet in network.subnets if subnet.zone == zone and need.named in ("", subnet.id)]
+    if not here:
+        return _no_subnet(network, zone, need)
+    fitting = [subnet for subnet in here if not unsuitable(subnet, need)]
+    if not fitting:
+        reasons = [f"{subnet.id} {unsuitable(subnet, need)}" for subnet in here]
+        more = [f"{len(reasons) - _SHOWN} more"] if len(reasons) > _SHOWN else []
+        return SubnetDecision(None, f"{zone}: {'; '.join(reasons[:_SHOWN] + more)}", _fix(need, here))
+    is_public = need.public_address in ("auto", "elastic")
+
+    def order(subnet: SubnetSeen) -> tuple[bool, bool, bool, str]:
+        return (subnet.free < need.addresses, not subnet.is_default, subnet.maps_public != is_public, subnet.id)
+
+    best = min(fitting, key=order)
+    if best.free >= need.addresses:
+        return SubnetDecision(best, best.description)
+    why = f"{best.id} has {best.free} free private addresses, but the nodes need {need.addresses}"
+    return SubnetDecision(
+        best, why, "delete unused network interfaces, or set subnet_id to a larger subnet", short=True
+    )
+
+
+def unsuitable(subnet: SubnetSeen, need: SubnetNeed) -> str:
+    """Explain why the nodes cannot run in a subnet, or would not be reachable there; empty if they can."""
+    if subnet.unusable:
+        return subnet.unusable
+    if subnet.size < need.addresses:
+        return f"has only {subnet.size} addresses, but the nodes need {need.addresses}"
+    return next(_unreachable(subnet, need), "")
+
+
+def _unreachable(subnet: SubnetSeen, need: SubnetNeed) -> Iterator[str]:
+    if need.named and need.public_address == "private":
+        return  # the caller knows how to reach the subnet, and what it can reach
+    if subnet.cut_off:
+        yield subnet.cut_off
+    if need.public_address == "private":
+        if subnet.way_out not in _ROUTED:
+            yield f"has {subnet.route}, so nodes without a public address cannot reach the internet"
+    elif need.reach == "direct" or need.public_address == "elastic":
+        yield from _closed_to_callers(subnet, need)
+    elif subnet.way_out == "none":
+        yield "has no default route, so nodes cannot reach the internet"
+
+
+def _closed_to_callers(subnet: SubnetSeen, need: SubnetNeed) -> Iterator[str]:
+    """Yield why SSH from the internet would not reach a node with a public address."""
+    if subnet.way_out not in _REACHABLE:
+        yield f"has {subnet.route}, but none to an internet gateway"
+    elif subnet.closed and need.reach == "direct":
+        yield subnet.closed
+    elif need.named and need.public_address == "auto" and not subnet.maps_public:
+        yield "does not assign public addresses"
+
+
+def _no_subnet(network: RegionNetwork, zone: str, need: SubnetNeed) -> SubnetDecision:
+    if need.named:
+        places = [subnet.zone for subnet in network.subnets if subnet.id == need.named]
+        where = f"is in {places[0]}" if places else f"is not in {network.name}"
+        return SubnetDecision(None, f"{need.named} {where}, not in {zone}", "change or remove the setting subnet_id")
+    fix = (
+        f"`aws ec2 create-default-subnet --availability-zone {zone}`"
+        if network.is_default
+        else f"create a subnet in {zone}"
+    )
+    return SubnetDecision(None, f"{network.name} has no subnet in {zone}", fix)
+
+
+def _fix(need: SubnetNeed, subnets: Iterable[SubnetSeen]) -> str:
+    """Return what makes nodes reachable in a zone without a suitable subnet."""
+    if need.public_address == "private":
+        return "add a route to a NAT gateway, or name the subnet in subnet_id to use it anyway"
+    if need.public_address == "auto" and any(subnet.way_out in _ROUTED for subnet in subnets):
+        return (
+            "set public_address to private if you can reach private addresses, or reach to ssm; "
+            "or set create_vpc to true"
+        )
+    return "add a route to an internet gateway, choose another subnet, or set create_vpc to true"
+
+
+def usable_addresses(prefix_length: int) -> int:
+    """Return how many addresses a subnet with this prefix length has for nodes."""
+    return max(0, (1 << (32 - prefix_length)) - _RESERVED)
