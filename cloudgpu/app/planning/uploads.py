@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
 from cloudgpu.errors import UsageError
@@ -58,23 +58,24 @@ _PATTERNS: Final = {
         r".*service[-_]?account.*\.json": "*service*account*.json",
     }.items()
 }
+_ANY: Final = re.compile("|".join(pattern.pattern for pattern in _PATTERNS))
+"""Matches if any of the patterns does, because a work directory may have a million files."""
 _MOST: Final = 1000
 """Most files that hold secrets, or cannot be sent, of one upload that are kept."""
 
 
 def secret_line(path: str) -> str:
     """Return the ignore line for a file that usually holds a secret; empty for any other file."""
-    parts = PurePosixPath(path.lower()).parts
-    folder = next((part for part in parts[:-1] if part in _FOLDERS), "")
+    *above, name = path.lower().split("/")
+    folder = next((part for part in above if part in _FOLDERS), "")
     if folder:
         return f"{folder}/"
-    nested = next((known for known in _PATHS if f"/{known}" in f"/{path.lower()}"), "")
-    if nested:
-        return nested
-    name = parts[-1] if parts else ""
-    if name in _NAMES:
-        return name
-    return next((line for pattern, line in _PATTERNS.items() if pattern.fullmatch(name)), "")
+    nested = next((known for known in _PATHS if f"/{known}" in f"/{path.lower()}"), "") if above else ""
+    if nested or name in _NAMES:
+        return nested or name
+    if not _ANY.fullmatch(name):
+        return ""
+    return next(line for pattern, line in _PATTERNS.items() if pattern.fullmatch(name))
 
 
 @dataclass(frozen=True)

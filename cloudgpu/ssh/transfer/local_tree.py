@@ -64,7 +64,7 @@ def files_to_send(root: Path) -> FileListing:
     `skipped`.
 
     Raises:
-        UsageError: `root` is not a directory, or an ignore file is not UTF-8 text or ASCII.
+        UsageError: `root` is not a directory, or an ignore file is UTF-16 text.
     """
     if not root.is_dir():
         raise UsageError(f"{root} is not a directory", hint="specify an existing directory")
