@@ -41,7 +41,7 @@ COMMANDS = (
     LazyCommand("exec", "execute", "Run a command on every node and group the output."),
     LazyCommand("tunnel", "tunnel", "Forward local ports to a node until Ctrl-C."),
     LazyCommand("config", "config", "Show the settings and the source of each."),
-    LazyCommand("doctor", "doctor", "Check credentials, permissions, quotas, the network and this machine."),
+    LazyCommand("doctor", "doctor", "Check credentials, permissions, quotas and this machine."),
     LazyCommand("quota", "quota", "Show how many nodes the account's quotas allow."),
     LazyCommand("catalog", "catalog", "Show and refresh instance types and prices."),
     LazyCommand("storage", "storage", "Manage storage that outlives clusters."),
