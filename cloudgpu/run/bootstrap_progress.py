@@ -23,7 +23,7 @@ REBOOT_S = 300
 _CHECKS_S = 600
 _PACKAGES_S = 600
 _STORAGE_S = 600
-_LONG_STEPS_S: Mapping[str, int] = {"driver": 600, "efa": 900}
+_LONG_STEPS_S: Mapping[str, int] = {"driver": 600, "efa": 900, "efa_plugin": 900}
 """Seconds in addition to `_PACKAGES_S` for the steps that download or build much."""
 _STORAGE_STEPS = ("mount_", "lustre")
 _MINUTE_S = 60

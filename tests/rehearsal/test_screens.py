@@ -70,7 +70,7 @@ MASKS = (
     (r"at most \d+\.\d+ USD until then", "at most N USD until then"),
     (r"\b0\.0\d\d\b", "HOURS"),
     (r"\b(plain|lab|my-run)-[0-9a-z]{6,10}\b", r"\1-ID"),
-    (r"\b(i|sg|vpc|subnet|lt|eni|vol|ami|pg|fleet)-[0-9a-f]{8,17}\b", r"\1-ID"),
+    (r"\b(i|igw|sg|vpc|subnet|lt|eni|vol|ami|pg|fleet)-[0-9a-f]{8,17}\b", r"\1-ID"),
     (r"\b127\.\d+\.\d+\.\d+\b|\bip-127-\d+-\d+-\d+\b", "ADDRESS"),
     (r"\bport \d+\b", "port N"),
     (r"127\.0\.0\.1:\d+|ADDRESS:\d+", "ADDRESS:N"),

@@ -26,23 +26,28 @@ Row = Mapping[str, Any]
 
 
 def region_networks(
-    clients_for: Callable[[str], Clients], regions: Sequence[str], request: NetworkRequest
+    clients_for: Callable[[str], Clients], regions: Sequence[str], request: NetworkRequest, *, simulated: bool = False
 ) -> Mapping[str, RegionNetwork]:
     """Return the network that each region's nodes would run in.
+
+    A `simulated` cloud may be a rehearsal server of an earlier version, which does not list the default route of a
+    default VPC.
 
     Raises:
         CloudError: A request failed for a reason other than a missing permission, or AWS is unreachable.
     """
     with ThreadPoolExecutor(_AT_ONCE) as workers:
-        networks = workers.map(lambda region: region_network(clients_for(region), request), regions)
+        networks = workers.map(
+            lambda region: region_network(clients_for(region), request, simulated=simulated), regions
+        )
         return dict(zip(regions, networks, strict=True))
 
 
-def region_network(clients: Clients, request: NetworkRequest) -> RegionNetwork:
+def region_network(clients: Clients, request: NetworkRequest, *, simulated: bool = False) -> RegionNetwork:
     """Return the network of the VPC that the settings name, or of the region's default VPC."""
     try:
         with convert_response_errors(f"reading the VPC and its subnets in {clients.region}"):
-            network = _network(clients, request)
+            network = _network(clients, request, simulated=simulated)
     except AuthError as err:
         if err.code not in _DENIED:
             raise
@@ -67,7 +72,7 @@ def zone_names(clients: Clients) -> tuple[str, ...]:
         return tuple(sorted(str(row["ZoneName"]) for row in rows))
 
 
-def _network(clients: Clients, request: NetworkRequest) -> RegionNetwork:
+def _network(clients: Clients, request: NetworkRequest, *, simulated: bool) -> RegionNetwork:
     ec2 = clients.client("ec2")
     vpcs = dict(_named_vpcs(ec2, request))
     if len(set(vpcs.values())) > 1:
@@ -83,7 +88,7 @@ def _network(clients: Clients, request: NetworkRequest) -> RegionNetwork:
         subnets = [row for row in subnets if row["SubnetId"] == request.subnet_id]
     tables = _readable(lambda: _pages(ec2, "describe_route_tables", "RouteTables", where))
     acls = _readable(lambda: _pages(ec2, "describe_network_acls", "NetworkAcls", where)) or []
-    seen = [_with_acl(_with_route(_subnet(row), tables), acls) for row in subnets]
+    seen = [_with_acl(_with_route(_subnet(row), tables, simulated=simulated), acls) for row in subnets]
     return RegionNetwork(vpc_id, not vpcs, tuple(sorted(seen, key=lambda subnet: subnet.id)))
 
 
@@ -142,7 +147,7 @@ def _unusable(row: Row) -> Iterator[str]:
         yield f"is reserved for {row['Type']}"
 
 
-def _with_route(subnet: SubnetSeen, tables: list[Row] | None) -> SubnetSeen:
+def _with_route(subnet: SubnetSeen, tables: list[Row] | None, *, simulated: bool) -> SubnetSeen:
     """Add where the default route of the subnet's own route table leads, or else of the VPC's main table."""
     if tables is None:
         return subnet
@@ -150,6 +155,8 @@ def _with_route(subnet: SubnetSeen, tables: list[Row] | None) -> SubnetSeen:
     main = [table for table in tables if any(link.get("Main") for link in _links(table))]
     routes = [route for table in (own or main)[:1] for route in table.get("Routes") or ()]
     way_out, target = _way_out([route for route in routes if route.get("State", "active") == "active"])
+    if simulated and subnet.is_default and not own and way_out == "none":
+        way_out = "public"
     return replace(subnet, way_out=way_out, target=target)
 
 

@@ -160,7 +160,7 @@ class AwsCloud:
 
     def networks(self, regions: Sequence[str], request: NetworkRequest) -> Mapping[str, RegionNetwork]:
         """Return the VPC and the subnets in which the nodes of each region would run."""
-        return subnets.region_networks(self._session, regions, request)
+        return subnets.region_networks(self._session, regions, request, simulated=is_simulated(self.target))
 
     def quota_limits(self, region: str) -> Mapping[str, int]:
         """Return the vCPU limit of each quota in a region, by quota key."""

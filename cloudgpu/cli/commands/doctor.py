@@ -50,10 +50,11 @@ def doctor(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Check credentials, permissions, quotas, the network and this machine.
+    """Check credentials, permissions, quotas and this machine.
 
-    Read-only: uses EC2 dry runs and, if permitted, the IAM policy simulator. A check that cannot run, for example
-    without credentials, is shown as `unknown`. Exits 15 if a check fails.
+    Also lists the subnets of the VPC that new clusters use. Read-only: uses EC2 dry runs and, if permitted, the IAM
+    policy simulator. A check that cannot run, for example without credentials, is shown as `unknown`. Exits 15 if a
+    check fails.
     """
     context = command_context(json=json or policy, target=on, region=region)
     if policy or part is not None:

@@ -142,6 +142,15 @@ def test_network_acl_closes_a_subnet_only_if_it_rejects_every_address(
     assert (bool(found.closed), bool(found.cut_off)) == (closed, cut_off)
 
 
+def test_rehearsal_server_of_an_earlier_version_lists_no_route_of_the_default_vpc(scripted: Any) -> None:
+    answer(scripted, [subnet(DefaultForAz=True)], [table()])
+    (found,) = region_network(scripted, NO_REQUEST, simulated=True).subnets
+    assert found.way_out == "public"
+    answer(scripted, [subnet(DefaultForAz=True)], [table(), table(subnets=("subnet-1",))])
+    (own,) = region_network(scripted, NO_REQUEST, simulated=True).subnets
+    assert own.way_out == "none"
+
+
 def test_size_free_addresses_and_kind_are_read(scripted: Any) -> None:
     answer(scripted, [subnet(DefaultForAz=True, MapPublicIpOnLaunch=True)], [table(to("igw-1"))])
     found = only(scripted)
