@@ -56,10 +56,20 @@ class Tally:
 
 def moto_cases(options: Options) -> Tally | str:
     """Run the selected tests of moto, or return why they cannot run."""
+    return run_moto(options, "cases", "limits")
+
+
+def further_moto_cases(options: Options) -> Tally | str:
+    """Run the verified tests of moto that call operations which cloudgpu does not call."""
+    return run_moto(options, "further", "further_limits")
+
+
+def run_moto(options: Options, cases: str, limits: str) -> Tally | str:
+    """Run the tests that a section of the table lists, or return why they cannot run."""
     if options.moto is None:
         return "not run: no checkout of moto (--moto-tests DIR)"
     table = tomllib.loads((TABLES / "moto_cases.toml").read_text("utf-8"))
-    names = [f"{file}::{case}" for file, cases in table["cases"].items() for case in cases]
+    names = [f"{file}::{case}" for file, listed in table[cases].items() for case in listed]
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder))
         cloud = client.ensure_running(home)
@@ -70,10 +80,10 @@ def moto_cases(options: Options) -> Tally | str:
                 "AWS_ACCESS_KEY_ID": cloud.access_key_id,
                 "AWS_SECRET_ACCESS_KEY": cloud.secret_access_key,
             }
-            results = run_pytest(options.python, options.moto, sorted(table["cases"]), environ, names=names)
+            results = run_pytest(options.python, options.moto, sorted(table[cases]), environ, names=names)
         finally:
             client.stop(home)
-    return tally(names, results, table["limits"], note=f"moto {table['revision'][:12]} of {table['date']}")
+    return tally(names, results, table[limits], note=f"moto {table['revision'][:12]} of {table['date']}")
 
 
 def own_cases(folder: str, pattern: str = "test_*.py") -> Callable[[Options], Tally | str]:
@@ -108,6 +118,7 @@ def recorded(score: str) -> Callable[[Options], Tally | str]:
 
 SOURCES: Mapping[str, Callable[[Options], Tally | str]] = {
     "moto's tests, verified against AWS": moto_cases,
+    "moto's tests of further operations": further_moto_cases,
     "the same assertions in our own tests": own_cases("tests/rehearsal/endpoint", "test_endpoint_verified_*.py"),
     "recorded AWS errors": recorded("error_score"),
     "recorded structures of AWS responses": recorded("shape_score"),
