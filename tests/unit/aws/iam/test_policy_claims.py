@@ -36,7 +36,7 @@ ADMINISTRATOR: dict[str, Any] = {
 Call = tuple[str, str, dict[str, str]]
 
 CAN: dict[str, list[Call]] = {
-    "launch instances of every type, with your owner tag": [
+    "launch instances of every type, with an owner tag of cloudgpu": [
         ("ec2:CreateFleet", INSTANCE, NEW),
         ("ec2:RunInstances", INSTANCE, NEW),
         ("ec2:RunInstances", f"arn:aws:ec2:us-east-1:{ACCOUNT}:subnet/subnet-1", {}),

@@ -1,5 +1,6 @@
 """`storage create` and `storage delete`: idempotence, rejected requests, and verified deletion."""
 
+import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -162,6 +163,18 @@ def test_existing_storage_with_different_options_is_rejected(manager, changes):
     manager.create(REQUEST)
     with pytest.raises(UsageError, match="already exists with different options"):
         manager.create(replace(REQUEST, **changes))
+
+
+def test_storage_of_version_0_1_0_has_the_same_options(manager):
+    """That version recorded a list of one ID as the ID alone."""
+    ids = {"subnetIds": "subnet-0a1b2c3d", "clientSecurityGroupIds": "sg-0a1b2c3d"}
+    before = replace(REQUEST, config={**REQUEST.config, **ids})
+    manager.create(before)
+    lists = {key: json.dumps([text]) for key, text in ids.items()}
+    assert not manager.create(replace(REQUEST, config={**REQUEST.config, **lists})).made
+    other = {**lists, "subnetIds": '["subnet-1"]'}
+    with pytest.raises(UsageError, match="already exists with different options"):
+        manager.create(replace(REQUEST, config={**REQUEST.config, **other}))
 
 
 def test_storage_create_resumes_with_its_original_engine(manager, cloud, home):
