@@ -195,6 +195,7 @@ class NamedResources:
         changed_params: Parameters that YAML changes.
         profile: The instance profile that the settings name; None if there is none, or it was not found.
         denied_role_actions: Calls that make the cluster's roles and that AWS would deny; empty if none, or if unknown.
+        tags_problem: Why AWS would reject the tags of the settings and the recipe together; empty if it would not.
         region_origin: Source of the region for a recipe that names none; empty for the default, None if not known.
         set_variables: Secrets of the recipe that are set in the caller's environment; None if not checked.
     """
@@ -208,6 +209,7 @@ class NamedResources:
     named: tuple[NamedThing, ...] = ()
     profile: ProfileSeen | None = None
     denied_role_actions: tuple[str, ...] = ()
+    tags_problem: str = ""
     region_origin: str | None = None
     set_variables: frozenset[str] | None = None
     image: ImageSeen | None = None

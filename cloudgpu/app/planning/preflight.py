@@ -17,6 +17,7 @@ from cloudgpu.recipe.schema import Data, Environment, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.workdir import without_data
 from cloudgpu.settings import Settings
+from cloudgpu.settings.tags import check_tags, merge_tags
 from cloudgpu.ssh.transfer.local_tree import FileListing
 from cloudgpu.targets import is_simulated, traits
 from cloudgpu.workers import Workers
@@ -81,6 +82,7 @@ class Preflight:
                 service_roles_unknown=roles_unknown,
                 profile=None if profile is None else profile.result(),
                 denied_role_actions=() if denied is None else denied.result(),
+                tags_problem=_tags_problem(self.settings, recipe),
                 region_origin=_region_origin(self.settings),
                 named=tuple(thing.result() for thing in named),
                 set_variables=frozenset(name for name in required_variables(recipe) if self.environ.get(name)),
@@ -161,6 +163,14 @@ def _look(inspector: Inspector, kind: NamedKind, name: str, regions: Sequence[st
             region, why = by_presence[presence]
             return NamedThing(kind, name, region if presence == "there" else ", ".join(regions), presence, why, setting)
     return NamedThing(kind, name, "", "unknown", "no region to check", setting)
+
+
+def _tags_problem(settings: Settings, recipe: Recipe) -> str:
+    try:
+        check_tags(merge_tags(settings.tags, recipe.tags))
+    except ValueError as err:
+        return str(err)
+    return ""
 
 
 def _region_origin(settings: Settings) -> str | None:

@@ -125,7 +125,10 @@ class RenewableCredentials:
             of_profile = f"profile {login.profile}: " if login.profile else ""
             needed = AuthError(f"{of_profile}an MFA code needs a terminal", code=MFA_CODE, hint=mfa_hint(login))
             raise mark_renewable(needed, login)
-        code = getpass.getpass(question).strip()
+        try:
+            code = getpass.getpass(question).strip()
+        except EOFError:
+            code = ""  # Ctrl-D
         if not re.fullmatch("[0-9]+", code):
             raise AuthError("an MFA code consists of digits", code=MFA_CODE, hint="run the command again")
         return code

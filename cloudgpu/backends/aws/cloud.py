@@ -63,6 +63,8 @@ _POLL_S = 0.5
 _MAX_POLL_S = 10.0
 
 _MAX_PARALLEL_CONSOLES = 8
+_SAME_FAILURE_S = 1.5
+"""Seconds after a failure to fetch the credentials during which it is not tried again. Less than any wait for them."""
 
 Reach = Callable[[Sequence[Instance], Set[str]], Mapping[str, tuple[str, int]]]
 """Function that returns the SSH address and port by instance ID, omitting instances that have no address yet.
@@ -103,6 +105,8 @@ class AwsCloud:
         self._reach = reach
         self._sessions: dict[str, Session] = {}
         self._first: Session | None = None
+        self._failure: CloudError | None = None
+        self._failed_at = 0.0
         self._lock = Lock()
         self._account = ""
         self._deleting = False
@@ -390,11 +394,21 @@ class AwsCloud:
     def _connect(self, region: str) -> Session:
         """Return a session for a region, reusing the credentials of the first session.
 
-        A role with MFA therefore prompts only once, not once per region.
+        A role with MFA therefore prompts only once, not once per region. If that fails, calls that were waiting for the
+        session fail as well, instead of prompting again.
+
+        Raises:
+            CloudError: The credentials cannot be fetched.
         """
         if self._first is None:
+            if self._failure is not None and self._clock.monotonic() - self._failed_at < _SAME_FAILURE_S:
+                raise self._failure
             profile = self._settings.aws_profile or None
-            self._first = connect(self._endpoint, region, profile, self._called, self._recorder)
+            try:
+                self._first = connect(self._endpoint, region, profile, self._called, self._recorder)
+            except CloudError as err:
+                self._failure, self._failed_at = err, self._clock.monotonic()
+                raise
         return self._first.in_region(region)
 
     def _called(self, call: ApiCall) -> None:

@@ -8,7 +8,7 @@ from cloudgpu.app.planning.planner import Planned, PlanRequest, make_plan, netwo
 from cloudgpu.app.planning.preflight import Preflight
 from cloudgpu.app.planning.registry.images import RegistryImages
 from cloudgpu.backends.aws.existing_resources import cluster_program_config
-from cloudgpu.backends.lifecycle.launch_request import Requester, program_choices
+from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.backends.lifecycle.reuse import matches
 from cloudgpu.cli.context import CliContext
 from cloudgpu.paths import Home, bundled_folder
@@ -57,9 +57,7 @@ def plan_recipe(
         engine=settings.engine,
         allowed=settings.allowed_paths,
     )
-    planned = make_plan(request, backend)
-    program_choices(planned.plan.recipe, preview_requester(context))  # rejects invalid combinations before a launch
-    return planned
+    return make_plan(request, backend)
 
 
 def preview_requester(context: CliContext) -> Requester:

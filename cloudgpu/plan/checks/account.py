@@ -65,6 +65,14 @@ def roles_can_be_made(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, fix)
 
 
+@check("tags", "error", "AWS rejects every launch with more tags than a resource can have.")
+def tags_fit(case: CheckInput) -> Iterator[Issue]:
+    """Report tags of the settings and the recipe that are valid only separately."""
+    problem = case.question.quotes.survey.tags_problem
+    if problem:
+        yield Issue(f"the tags of the settings and the recipe: {problem}", "remove some of them")
+
+
 @check("region-origin", "note", "A cluster in an unexpected region is far from its data, and other quotas apply.")
 def region_origin(case: CheckInput) -> Iterator[Issue]:
     """Tell which setting or variable determines the region, if the recipe does not."""

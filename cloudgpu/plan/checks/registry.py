@@ -51,6 +51,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     account.named_resources_exist,
     account.instance_profile_usable,
     account.roles_can_be_made,
+    account.tags_fit,
     account.region_origin,
     account.spot_role_exists,
     market.reservation_terms,

@@ -1,5 +1,6 @@
 """Preflight checks before a plan: always on this machine, and in the account if there is access."""
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -134,6 +135,13 @@ SCHEDULER = "arn:aws:iam::111122223333:role/path/expiry"
 def test_only_calls_that_a_cluster_makes_are_checked(look, settings, actions):
     assert look(recipe(), Account(), target="aws", **settings).denied_role_actions == actions
     assert look(recipe(), Account(), **settings).denied_role_actions == ()
+
+
+def test_too_many_tags_of_settings_and_recipe_together_are_a_problem(look):
+    tags = {f"a{number}": "" for number in range(20)}
+    assert look(recipe(tags=tags)).tags_problem == ""
+    more = json.dumps({f"b{number}": "" for number in range(20)})
+    assert "40 tags" in look(recipe(tags=tags), tags=more).tags_problem
 
 
 def test_role_of_the_schedule_is_looked_up_by_its_name(look):

@@ -15,7 +15,7 @@ from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws import cloud, public_address, regions
 from cloudgpu.backends.aws.cloud import AwsCloud, CloudTarget
-from cloudgpu.errors import CloudError, ConnectError, TeardownError
+from cloudgpu.errors import AuthError, CloudError, ConnectError, TeardownError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.run.progress import Activity, Note
 from tests.cluster_records import changed, cluster_record
@@ -196,3 +196,22 @@ def test_caller_address_that_is_not_ipv4_is_rejected(monkeypatch, answer):
 def test_caller_address_is_a_single_address_range(monkeypatch):
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(b"203.0.113.9\n"))
     assert public_address.own_address() == "203.0.113.9/32"
+
+
+def test_failure_to_fetch_credentials_is_tried_again_only_after_a_moment(aws, monkeypatch):
+    """A wrong MFA code must not make every call that waits for the session prompt again."""
+    attempts = []
+
+    def fail(_endpoint, region, *_rest):
+        attempts.append(region)
+        raise AuthError("wrong MFA code", code="AccessDenied")
+
+    monkeypatch.setattr(cloud, "connect", fail)
+    for region in ("us-east-1", "eu-west-1", "us-east-1"):
+        with pytest.raises(AuthError, match="wrong MFA code"):
+            aws.cloud.clients(region)
+    assert attempts == ["us-east-1"]
+    aws.clock.sleep(2)
+    with pytest.raises(AuthError):
+        aws.cloud.clients("us-east-1")
+    assert attempts == ["us-east-1", "us-east-1"]

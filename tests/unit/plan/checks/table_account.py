@@ -307,6 +307,14 @@ ACCOUNT = (
         ),
     ),
     row(
+        "tags",
+        PlanInputs(),
+        fails(
+            surveyed(NamedResources(tags_problem="40 tags: too many")),
+            ("error", "the tags of the settings and the recipe: 40 tags: too many", "remove some of them"),
+        ),
+    ),
+    row(
         "region-origin",
         (
             PlanInputs(),
