@@ -7,7 +7,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.base import CONNECT_S
-from cloudgpu.ssh.connection import SshHost, connect
+from cloudgpu.ssh.connection import ProhibitedForwardingError, SshHost, connect
 from cloudgpu.ssh.handshake import AuthRefusedError
 from cloudgpu.ssh.tcp_connector import TcpConnector
 
@@ -40,6 +40,7 @@ def wait_for_ssh(
 
     Raises:
         HostKeyError: The node presents none of its pinned host keys. Raised immediately, without retries.
+        ProhibitedForwardingError: The jump host does not forward connections. Raised immediately, without retries.
         ConnectError: The deadline has passed, or retries would not help; the error describes the last failure.
         CloudGpuError: Raised by `check`.
     """
@@ -51,7 +52,7 @@ def wait_for_ssh(
         now = clock.monotonic()
         try:
             return connect(node, key, clock=clock, timeout_s=max(1.0, min(CONNECT_S, end - now)), via=via)
-        except HostKeyError:
+        except (HostKeyError, ProhibitedForwardingError):
             raise
         except AuthRefusedError:
             login_end = login_end or clock.monotonic() + grace_s
