@@ -44,7 +44,8 @@ class BackendEnvironment:
 
 def user_known_hosts() -> tuple[Path, ...]:
     """Return the files in which the caller's OpenSSH stores host keys."""
-    return (Path.home() / ".ssh" / "known_hosts", Path("/etc/ssh/ssh_known_hosts"))
+    own, shared = Path.home() / ".ssh" / "known_hosts", Path("/etc/ssh/ssh_known_hosts")
+    return (own, own.with_name("known_hosts2"), shared, shared.with_name("ssh_known_hosts2"))
 
 
 def caller_environ() -> dict[str, str]:

@@ -41,6 +41,7 @@ def wait_for_ssh(
     Raises:
         HostKeyError: The node presents none of its pinned host keys. Raised immediately, without retries.
         SshSetupError: This machine's key or network cannot be used. Raised immediately, without retries.
+        ProhibitedForwardingError: The jump host does not forward connections. Raised immediately, without retries.
         ConnectError: The deadline has passed, or retries would not help; the error describes the last failure.
         CloudGpuError: Raised by `check`.
     """

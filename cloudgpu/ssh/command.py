@@ -13,6 +13,14 @@ _UNSAFE_BYTE: Final = re.compile(rb"[^A-Za-z0-9 @%+=:,./_|&;<>(){}\[\]*?#~$\"`-]
 _WORD: Final = re.compile(r"(?:\\0[0-7]{3}|[^\\]){1,1500}")
 """A word on the wire, which never ends inside an escape. csh rejects words of more than about 10,000 characters."""
 _LONGEST_PLAIN: Final = 4000
+_BUILTINS: Final = frozenset(
+    (
+        *(".", ":", "alias", "bg", "break", "cd", "command", "continue", "eval", "exec", "exit", "export", "fg"),
+        *("getopts", "hash", "jobs", "read", "readonly", "return", "set", "shift", "times", "trap", "type", "ulimit"),
+        *("umask", "unalias", "unset", "wait"),
+    )
+)
+"""Commands that a POSIX shell only has itself."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +52,14 @@ class RemoteCommand:
 
     def wire(self) -> str:
         """Return the text that is sent to the login shell, which may be csh, tcsh or fish: it only starts `sh`."""
-        text = self.text()
-        if not any(isinstance(part, Raw) for part in self.parts):
-            text = f"exec {text}"  # `sh` need not wait for the program
-        return _portable(text)
+        # Replaced by the program, `sh` need not wait for it, and a signal to this process reaches the program.
+        return _portable(f"exec {self.text()}" if self._is_program() else self.text())
+
+    def _is_program(self) -> bool:
+        """Return True if the command is a single program, and neither a built-in of the shell nor an assignment."""
+        first = self.parts[0] if self.parts else ""
+        single = not any(isinstance(part, Raw) for part in self.parts)
+        return single and isinstance(first, str) and "=" not in first and first not in _BUILTINS
 
     def shown(self) -> str:
         """Return the command with secrets masked, for logs."""

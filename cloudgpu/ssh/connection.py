@@ -18,7 +18,7 @@ from cloudgpu.ssh.base import (
 )
 from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.failure_text import lost_connection_hint, node_label, require_success
+from cloudgpu.ssh.failure_text import lost_connection_hint, node_label, refused_connection, require_success
 from cloudgpu.ssh.handshake import Opened, open_link, open_socket
 from cloudgpu.ssh.openssh_command import ServerKey
 from cloudgpu.ssh.session import CommandSession, KeepaliveLimits, SessionStream
@@ -41,6 +41,12 @@ A rank can print faster than its lines can be shown, so this memory is used for 
 
 class SilentPortError(ConnectError):
     """The node is reachable, but it cannot connect to the requested address and port."""
+
+
+class ProhibitedForwardingError(SilentPortError):
+    """The SSH server of the node or jump host does not forward connections, so another attempt would not help."""
+
+    retryable = False
 
 
 def connect(
@@ -302,9 +308,10 @@ class SshHost:
         try:
             return link.open("direct-tcpip", (address, port), timeout=timeout_s)
         except RefusedChannel as err:
-            message = f"{node_label(self.node)} cannot connect to {address}:{port}: {err}"
-            hint = "check that a program listens there, and that the security group allows the connection"
-            raise SilentPortError(message, hint=hint) from err
+            prohibited = err.code == RefusedChannel.PROHIBITED
+            reason = err.reason or str(err)
+            message, hint = refused_connection(self.node, f"{address}:{port}", reason, prohibited=prohibited)
+            raise (ProhibitedForwardingError if prohibited else SilentPortError)(message, hint=hint) from err
         except LOST as err:
             message = f"{node_label(self.node)} cannot connect to {address}:{port}: {err}"
             raise ConnectError(message, hint=lost_connection_hint(self.node)) from err
@@ -355,7 +362,8 @@ class SshHost:
                     hint=lost_connection_hint(self.node),
                 ) from err
         raise ConnectError(
-            f"{node_label(self.node)} does not accept any more sessions", hint="close some open sessions"
+            f"{node_label(self.node)} does not accept any more sessions",
+            hint="close some open sessions, or check `MaxSessions` in its sshd_config",
         )
 
     def _lane(self, index: int) -> Link:

@@ -11,7 +11,7 @@ from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError, SshSetupE
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.base import CONNECT_S
 from cloudgpu.ssh.boot_wait import FailureCheck, retry_always, wait_for_ssh
-from cloudgpu.ssh.connection import SshHost, connect
+from cloudgpu.ssh.connection import ProhibitedForwardingError, SshHost, connect
 from cloudgpu.ssh.handshake import AuthRefusedError
 from cloudgpu.ssh.tcp_connector import CarrierOf, TcpConnector
 from cloudgpu.workers import Workers
@@ -24,7 +24,7 @@ class TerminatedNodeError(ConnectError):
     """The node does not respond because its instance is stopped or terminated."""
 
 
-_FINAL = (HostKeyError, SshSetupError, AuthRefusedError, TerminatedNodeError)
+_FINAL = (HostKeyError, SshSetupError, AuthRefusedError, TerminatedNodeError, ProhibitedForwardingError)
 """Errors that end the wait for all nodes, because further attempts would not help. The first ones take precedence."""
 
 

@@ -12,6 +12,7 @@ import paramiko
 from paramiko.packet import Packetizer
 
 from cloudgpu.ssh.channel import HANDLERS, OrderlyChannel
+from cloudgpu.text import printable
 
 LOST = (paramiko.SSHException, EOFError, OSError)
 """Exceptions that paramiko raises when a connection cannot be opened or is lost."""
@@ -21,6 +22,7 @@ WINDOW_BYTES = 16 << 20
 _PACKET_BYTES = 1 << 15
 _LARGE_BYTES = 1 << 12
 _LONGEST_GREETING = 1 << 16
+_LONGEST_REFUSAL = 200
 _REMAINDER = "_Packetizer__remainder"
 """Name of the attribute in which paramiko stores bytes that it has read past the greeting."""
 _MSG_GLOBAL_REQUEST = bytes([80])
@@ -30,7 +32,19 @@ logging.getLogger("cloudgpu.ssh").addHandler(logging.NullHandler())
 
 
 class RefusedChannel(paramiko.SSHException):  # type: ignore[misc]  # paramiko has no types
-    """The server refused a channel. The connection and its other channels are unaffected."""
+    """The server refused a channel. The connection and its other channels are unaffected.
+
+    Attributes:
+        code: Reason code of RFC 4254, or 0 if unknown.
+        reason: The server's own text, such as `Connection refused`; empty if it sent none.
+    """
+
+    PROHIBITED = 1
+
+    def __init__(self, message: str, code: int = 0, reason: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
 
 
 class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no types
@@ -108,6 +122,7 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
         )
         self.set_log_channel("cloudgpu.ssh")
         self._held: list[paramiko.Message] = []
+        self._refusal = ""
 
     @property
     def packets_received(self) -> int:
@@ -149,11 +164,21 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
         except paramiko.SSHException as err:
             # Paramiko stores only one exception per connection. If two opens fail at the same time, one thread gets the
             # exception, and the other gets a generic exception with this text.
-            if isinstance(err, paramiko.ChannelException) or (self.is_active() and "Unable to open" in str(err)):
+            if isinstance(err, paramiko.ChannelException):
+                raise RefusedChannel(err.text, err.code, self._refusal) from err
+            if self.is_active() and "Unable to open" in str(err):
                 raise RefusedChannel(str(err)) from err
             raise
         channel.__class__ = OrderlyChannel  # paramiko has no other way to set the class of its channels
         return channel
+
+    def _parse_channel_open_failure(self, message: paramiko.Message) -> None:
+        """Record the server's reason for refusing a channel, which paramiko only logs."""
+        message.get_int()  # the channel number
+        message.get_int()  # the reason code
+        self._refusal = printable(message.get_binary().decode("utf-8", "replace"))[:_LONGEST_REFUSAL]
+        message.rewind()
+        super()._parse_channel_open_failure(message)
 
     def probe(self) -> None:
         """Send OpenSSH's keepalive request. Any response, even a rejection, proves that the connection works."""

@@ -30,6 +30,7 @@ from cloudgpu.run.data.files import RemoteFile, S3Service
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, connect_all, run_on_all
 from cloudgpu.ssh.host_key import ShownKey, shown_key
+from cloudgpu.ssh.known_hosts import authority_note
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.targets import Target
@@ -197,8 +198,11 @@ class HostsBackend(Backend):
             for outcome in outcomes.values():
                 if not isinstance(outcome, CloudGpuError):
                     opened.callback(outcome.close)
-            unconfirmed = {node.index: unconfirmed_key_error(node) for node in nodes if not node.host_keys}
+            unconfirmed = {node.index: self._unconfirmed(node) for node in nodes if not node.host_keys}
             yield {node.index: (outcomes | unconfirmed)[node.index] for node in nodes}
+
+    def _unconfirmed(self, node: Node) -> HostKeyError:
+        return unconfirmed_key_error(node, authority_note(node.address, node.port, self.known_hosts))
 
     def query_nodes(self, nodes: Sequence[Node], ask: Callable[[Host], _T]) -> dict[int, _T | CloudGpuError]:
         """Query all nodes in parallel and return a response or an error for each node index."""
@@ -216,10 +220,10 @@ class HostsBackend(Backend):
         return {node.zone: _seen(responses[node.index], same.get(node.zone, "")) for node in nodes}
 
 
-def unconfirmed_key_error(node: Node) -> HostKeyError:
-    """Return the error for a host whose key has not been confirmed."""
+def unconfirmed_key_error(node: Node, note: str = "") -> HostKeyError:
+    """Return the error for a host whose key has not been confirmed. `note` is added to the message."""
     host = f"{node.zone} ({node.user}@{node.address}:{node.port})"
-    message = f"the host key of {host} is neither in the inventory nor in your known_hosts"
+    message = f"the host key of {host} is neither in the inventory nor in your known_hosts{note}"
     scan = command("cloudgpu", "hosts", "scan", node.zone)
     return HostKeyError(message, hint=f"run `{scan}` to check and confirm its fingerprint")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cloudgpu.hosts.host import OwnHost
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.bastion import known_keys
+from cloudgpu.ssh.known_hosts import known_keys
 
 HOSTS_DIRECTORY = ".cloudgpu/hosts"
 """Directory in the login user's home that contains one directory per cluster."""

@@ -315,6 +315,38 @@ def test_connect_reaches_node_through_another_node(sshd: Sshd) -> None:
             connect(replace(sshd.node(1), port=free_port()), sshd.key, clock=SystemClock(), via=gate)
 
 
+FORBIDDEN = {
+    "no-forwarding": ("AllowTcpForwarding no", "127.0.0.1", "prohibits forwarding (", "`AllowTcpForwarding yes`"),
+    "disabled": ("DisableForwarding yes", "127.0.0.1", "prohibits forwarding (", "`DisableForwarding`"),
+    "other-destinations": ("PermitOpen 127.0.0.1:1", "127.0.0.1", "prohibits forwarding (", "`PermitOpen`"),
+    "refused": ("", "127.0.0.1", "Connection refused", "no firewall between the two hosts"),
+    "name": ("", "x" * 64, "", "use an address that resolves on the jump host"),
+}
+
+
+@pytest.mark.parametrize(("setting", "address", "words", "hint"), FORBIDDEN.values(), ids=FORBIDDEN)
+def test_jump_host_that_does_not_connect_names_its_setting(
+    start_sshd: Any, tmp_path: Path, setting: str, address: str, words: str, hint: str
+) -> None:
+    server = start_sshd(tmp_path / "gate", extra=setting)
+    clock = ManualClock(datetime(2026, 11, 28, tzinfo=UTC))
+    behind = replace(server.node(0), address=address, port=free_port())
+    gate = connect(server.node(-1), server.key, clock=SystemClock())
+    try:
+        with pytest.raises(ConnectError) as caught:
+            wait_for_ssh(behind, server.key, clock=clock, deadline_s=2, via=gate)
+    finally:
+        gate.close()
+        server.kill()
+    assert words in caught.value.message
+    assert caught.value.message.startswith(
+        f"the jump host ({server.node().user}@127.0.0.1:{server.port}) cannot connect to"
+    )
+    assert hint in caught.value.hint
+    # A setting does not change by itself, so there is no point in waiting.
+    assert (clock.monotonic() == 0) == ("prohibits" in words)
+
+
 def test_wait_for_all_reaches_nodes_through_jump_node(sshd: Sshd) -> None:
     nodes = [sshd.node(0), sshd.node(1, jump=0), sshd.node(2, jump=0)]
     hosts = all_or_raise(wait_for_all(nodes, sshd.key, clock=SystemClock(), deadline_s=30))

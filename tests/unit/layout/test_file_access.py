@@ -69,7 +69,6 @@ ALLOWED = {
     "rehearsal/aws_api/ec2/filter_names.py": (1, "data that travel with cloudgpu"),
     "rehearsal/faults/scripts.py": (1, "scripts that travel with cloudgpu"),
     "rehearsal/server/main.py": (1, "a file of /proc"),
-    "ssh/bastion.py": (1, "an empty table, made without a path"),
     "ssh/keys.py": (1, "a new temporary file that is linked into place"),
     "ssh/transfer/receive.py": (2, "new files in a folder that was made just now"),
     "ssh/transfer/node_read.py": (

@@ -186,6 +186,7 @@ def test_modules_without_connections_do_not_import_paramiko() -> None:
         "handshake",
         "host_key",
         "keys",
+        "private_key",
         "session",
         "tcp_connector",
         "transport",

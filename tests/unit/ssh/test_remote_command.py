@@ -50,6 +50,27 @@ def test_aliases_of_the_login_shell_do_not_apply(shell: str, tmp_path):
     assert (tmp_path / "new").is_dir()
 
 
+@pytest.mark.parametrize(
+    ("words", "output"),
+    [
+        (("exec", "printf", "%s", "a b"), b"a b"),
+        (("cd", "/"), b""),
+        (("X=1", "printenv", "X"), b"1\n"),
+        (("test", "-d", "/"), b""),
+    ],
+)
+def test_builtins_and_assignments_keep_their_meaning(words: tuple[str, ...], output: bytes):
+    for shell in SHELLS:
+        assert run(shell, RemoteCommand(*words)) == output, shell
+
+
+def test_program_replaces_the_shell_that_starts_it():
+    # Otherwise a signal to the process that the server started would not reach the program.
+    command = RemoteCommand("python3", "-c", "import os; print(open('/proc/%d/comm' % os.getppid()).read().strip())")
+    started = subprocess.Popen(["/bin/sh", "-c", f"exec {command.wire()}"], stdout=subprocess.PIPE, text=True)
+    assert started.communicate()[0] != "sh\n"
+
+
 def test_secrets_are_sent_but_not_shown():
     command = RemoteCommand("login", Secret("s3 cret"))
     assert "s3 cret" in command.text()
