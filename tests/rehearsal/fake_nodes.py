@@ -156,6 +156,6 @@ class FakeNodeHost:
             if fault.do == "spot-notice":
                 self._spot_ends.setdefault(instance_id, self.advanced_s + fault.seconds)
 
-    def shutdown(self) -> None:
+    def close(self) -> None:
         """Close the event stream."""
         self._events.put(None)

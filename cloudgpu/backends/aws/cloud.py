@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from threading import Lock
@@ -100,7 +99,7 @@ class AwsCloud:
         self._settings = settings
         self._clock = clock
         self._calls = calls
-        self._time = ServerTime(clock)
+        self.time = ServerTime(clock)
         self._recorder = recorder_for(where.environ)
         self._reach = reach
         self._sessions: dict[str, Session] = {}
@@ -282,14 +281,6 @@ class AwsCloud:
             states |= {instance.id: instance.state for instance in described}
         return states
 
-    def now(self) -> datetime:
-        """Return the time by AWS's clock."""
-        return self._time.now()
-
-    def ahead(self) -> timedelta:
-        """Return by how much AWS's clock is ahead of this machine's; zero if it is unknown or negligible."""
-        return self._time.ahead()
-
     def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
         """Return start and termination times by instance ID, omitting instances that AWS no longer lists."""
         return billing_times.instance_lifetimes(self._session(region), instance_ids)
@@ -412,7 +403,7 @@ class AwsCloud:
         return self._first.in_region(region)
 
     def _called(self, call: ApiCall) -> None:
-        self._time.heard(call.date)
+        self.time.heard(call.date)
         self._calls(call)
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 from cloudgpu.state.identity import BackendIdentity
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
     from pathlib import Path
 
     from cloudgpu.aws.ec2.billing_times import Lifetime
     from cloudgpu.aws.ec2.tagged_types import SearchResult
+    from cloudgpu.aws.session.server_time import ServerTime
     from cloudgpu.aws.session.session import Clients, Session
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
     from cloudgpu.backends.aws.regions import OnWait
@@ -89,11 +89,9 @@ class Cloud(BackendIdentity, Protocol):
     def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], emit: Emit) -> Inventory:
         """Wait until every instance has an address and has printed its host keys, and return the inventory."""
 
-    def now(self) -> datetime:
-        """Return the time by the cloud's clock, by which costs are counted."""
-
-    def ahead(self) -> timedelta:
-        """Return by how much the cloud's clock is ahead of this machine's; zero if it is unknown or negligible."""
+    @property
+    def time(self) -> ServerTime:
+        """The time by the cloud's clock, by which costs are counted."""
 
     def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
         """Return start and termination times by instance ID, omitting instances that the cloud no longer lists."""

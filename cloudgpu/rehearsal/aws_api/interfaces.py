@@ -58,8 +58,8 @@ class NodeHost(Protocol):
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Replace all node faults."""
 
-    def shutdown(self) -> None:
-        """Stop every node and the node host."""
+    def close(self) -> None:
+        """Stop every node and the node host, and start no other."""
 
 
 class InstanceWorker(Protocol):

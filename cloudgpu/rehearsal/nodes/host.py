@@ -118,7 +118,7 @@ async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
     server.close()
     await fleet.stop_all()
     _LOG.info("host %s exits", os.getpid())
-    os.close(lock)
+    # The lock is released when the process exits, so that a client that waits for it sees no later write.
     control.release()
 
 

@@ -1,8 +1,10 @@
 """Client for the node host. It needs no third-party package, and starts the host if no host is running."""
 
 import base64
+import fcntl
 import io
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.errors import RehearsalError
+from cloudgpu.files import open_descriptor
 from cloudgpu.rehearsal.faults.node_faults import NodeFault, node_fault_json
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import sockets
@@ -30,6 +33,8 @@ from cloudgpu.rehearsal.nodes.values import (
 
 _CALL_TIMEOUT_S = 150.0
 _START_TIMEOUT_S = 30.0
+_EXIT_S = 30.0
+_EXIT_POLL_S = 0.02
 _ATTEMPTS = 5
 _NOT_TWICE = frozenset({"advance", "reboot"})
 """Operations that are not idempotent and are therefore not retried."""
@@ -59,6 +64,7 @@ class NodeHostClient:
         self._home = (home or _home_around(self.directory)).absolute()
         self._envs = (envs or self._home / "envs").absolute()
         self._isolation = isolation
+        self._closed = False
 
     def start(self, spec: NodeSpec) -> StartedNode:
         """Boot a new node or a node that is off. Return once its SSH server listens.
@@ -186,23 +192,59 @@ class NodeHostClient:
             return False
         return True
 
-    def shutdown(self) -> None:
-        """Stop all nodes, remove their disks, and stop the host. Return once the host releases its lock. Idempotent.
+    def close(self) -> None:
+        """Shut down the host, and start no other: a call that another thread is making or retrying fails.
 
         Raises:
             RehearsalError: The host did not exit in time.
         """
+        self._closed = True
+        self.shutdown()
+
+    def shutdown(self) -> None:
+        """Stop all nodes, remove their disks, and stop the host. Return once the host has exited. Idempotent.
+
+        Raises:
+            RehearsalError: The host did not exit in time.
+        """
+        deadline = time.monotonic() + _EXIT_S
+        while True:
+            self._ask_to_exit()
+            if not self._is_locked():
+                return
+            if time.monotonic() > deadline:
+                raise RehearsalError(f"the node host of {self.directory} did not exit", hint=self._log_hint)
+            time.sleep(_EXIT_POLL_S)
+
+    def _ask_to_exit(self) -> None:
+        """Ask the host to shut down, and wait until it has stopped its nodes. A host without a socket is exiting."""
         try:
             peer = sockets.connect(self._socket, _CALL_TIMEOUT_S)
         except OSError:
             return
         with peer, peer.makefile("rwb") as stream:
-            _send(stream, {"op": "shutdown"})
             try:
+                _send(stream, {"op": "shutdown"})
                 while stream.readline():
                     pass
-            except OSError as err:
+            except TimeoutError as err:
                 raise RehearsalError(f"the node host of {self.directory} did not shut down: {err}") from err
+            except OSError:
+                return  # it exited
+
+    def _is_locked(self) -> bool:
+        """Return True while a host process exists: it holds its lock until it exits."""
+        try:
+            lock = open_descriptor(self.directory / "host.lock", os.O_RDWR)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(lock)
+        return False
 
     @property
     def _socket(self) -> Path:
@@ -255,6 +297,8 @@ class NodeHostClient:
 
     def _spawn(self) -> None:
         """Run the host command, which returns once a host is listening."""
+        if self._closed:
+            raise RehearsalError("the rehearsal cloud is being stopped")
         command = [sys.executable, "-m", "cloudgpu.rehearsal.nodes.host"]
         command += ["--directory", str(self.directory), "--home", str(self._home)]
         command += ["--envs", str(self._envs), "--isolation", self._isolation]

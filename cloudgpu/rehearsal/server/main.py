@@ -248,7 +248,7 @@ class RehearsalServer:
             if self._cloud is None:  # its state is not loaded yet, or damaged
                 with suppress(CloudGpuError):
                     ended = running_nodes(self._host.list())
-            self._host.shutdown()
+            self._host.close()
         record_ended_instances(self._files, ended, stopped_at)
 
 

@@ -1,11 +1,14 @@
 """The node host process: one per home, recovery after a crash, and shutdown."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,6 +36,30 @@ def test_concurrent_callers_start_single_host(workspace):
         )
     log = (workspace.client.directory / "host.log").read_text()
     assert log.count(" with isolation ") == 1
+
+
+def test_closed_client_leaves_no_host_that_writes(workspace):
+    """Calls that are in progress or repeated while the host exits must not start another host."""
+    node = workspace.client.start(workspace.spec())
+    assert node.port
+    closed = threading.Event()
+
+    def ask():
+        while not closed.is_set():
+            with suppress(RehearsalError):
+                workspace.client.list()
+
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(3):
+            pool.submit(ask)
+        workspace.client.close()
+        closed.set()
+    with (workspace.client.directory / "host.lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no host exists, not even one that is starting
+    log = (workspace.client.directory / "host.log").read_text()
+    assert log.count(" with isolation ") == 1
+    with pytest.raises(RehearsalError, match="is being stopped"):
+        workspace.client.list()
 
 
 def test_host_crash_preserves_processes_timers_clock_and_credentials(workspace):

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from cloudgpu.app.runs.attach import RunWatcher
 from cloudgpu.app.runs.train import TrainingRun, TrainRequest
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.ec2.tagged_types import SearchResult
+from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.backends.aws.backend import AwsBackend
 from cloudgpu.backends.aws.clusters.create import Provisioning
 from cloudgpu.backends.aws.clusters.delete import Teardown
@@ -166,11 +167,9 @@ class ScriptedCloud:
     def instance_states(self, region, instance_ids):
         return {instance_id: self.alive.get(instance_id, "terminated") for instance_id in instance_ids}
 
-    def now(self):
-        return self.clock.now()
-
-    def ahead(self):
-        return timedelta(0)
+    @property
+    def time(self):
+        return ServerTime(self.clock)
 
     def lifetimes(self, region, instance_ids):
         listed = [

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
+from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError, SshSetupError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
 from cloudgpu.run import agent_reader
@@ -190,9 +190,10 @@ def test_success_requires_logs_of_every_node(gather):
         gather(agent(0, lines(DONE)), agent(1, lines(error=LOST)))
 
 
-def test_changed_host_key_fails_immediately(gather, clock):
-    with pytest.raises(HostKeyError):
-        gather(agent(0, lines(DONE)), agent(1, lines(error=HostKeyError("another key"))))
+@pytest.mark.parametrize("error", [HostKeyError("another key"), SshSetupError("cannot read the SSH key")])
+def test_faults_that_cannot_heal_fail_immediately(gather, clock, error):
+    with pytest.raises(type(error)):
+        gather(agent(0, lines(DONE)), agent(1, lines(error=error)))
     assert clock.monotonic() < 5
 
 

@@ -58,7 +58,7 @@ class LedgerCloser:
         """
         still_open = [entry for entry in entries if entry.state == "open"]
         for entry in still_open:
-            self._close(entry, self.context.cloud.now())
+            self._close(entry, self.context.cloud.time.now())
         if still_open:
             report_clock_difference(self.context)
 
@@ -97,7 +97,7 @@ def record_node_ends(context: CloudContext, entries: Iterable[LedgerEntry]) -> N
     AWS reports the termination time for about an hour. After that, the time of this check is recorded as an estimate,
     which is closer to the actual time than the time at which the cluster is deleted.
     """
-    now = context.cloud.now()
+    now = context.cloud.time.now()
     for entry in entries:
         if entry.state == "open" and entry.instance_ids and "nodes" not in entry.parts and _ended(context, entry, now):
             end = last_termination(context, entry, now)
@@ -109,7 +109,7 @@ def close_failed_launch(context: CloudContext, entries: Iterable[LedgerEntry]) -
 
     The cost is an upper bound, because AWS does not report whether an instance ran before it was terminated.
     """
-    now = context.cloud.now()
+    now = context.cloud.time.now()
     for entry in entries:
         if entry.state == "open":
             if entry.launched_at is not None:
@@ -120,7 +120,7 @@ def close_failed_launch(context: CloudContext, entries: Iterable[LedgerEntry]) -
 
 def report_clock_difference(context: CloudContext) -> None:
     """Report if this machine's clock differs from the cloud's, by which costs are counted."""
-    ahead_s = round(context.cloud.ahead().total_seconds())
+    ahead_s = round(context.cloud.time.ahead().total_seconds())
     if abs(ahead_s) >= _NOTED_S:
         side = "behind" if ahead_s > 0 else "ahead of"
         counted = "costs are counted by the cloud's clock, expiries by this machine's"

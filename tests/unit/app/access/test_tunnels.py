@@ -15,7 +15,7 @@ from cloudgpu.app.access.tunnels import (
     service_ports,
 )
 from cloudgpu.app.runs.service_urls import RunService
-from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
+from cloudgpu.errors import ConnectError, HostKeyError, SshSetupError, StateError, UsageError
 from cloudgpu.recipe.sections.service import Endpoint
 from cloudgpu.ssh.connection import SilentPortError
 from tests.manual_clock import ManualClock
@@ -118,7 +118,7 @@ def held(host, *, deleted=False):
     error = None
     try:
         keep_connected(host, LAB, records=records, clock=clock, emit=notes, authorize_caller=authorize_caller.append)
-    except (KeyboardInterrupt, StateError, HostKeyError) as raised:
+    except (KeyboardInterrupt, StateError, HostKeyError, SshSetupError) as raised:
         error = raised
     return notes, authorize_caller, clock.monotonic(), error
 
@@ -143,9 +143,10 @@ def test_deleted_cluster_closes_its_tunnels():
 
 
 @pytest.mark.parametrize("where", ["probes", "dials"])
-def test_changed_host_key_closes_the_tunnels(where):
-    script = {"probes": [ConnectError("lost")], where: [HostKeyError("another key")]}
-    assert isinstance(held(Host(**script))[3], HostKeyError)
+@pytest.mark.parametrize("error", [HostKeyError("another key"), SshSetupError("cannot read the SSH key")])
+def test_faults_that_cannot_heal_close_the_tunnels(where, error):
+    script = {"probes": [ConnectError("lost")], where: [error]}
+    assert held(Host(**script))[3] is error
 
 
 def test_broken_connection_is_detected_before_the_next_probe():
