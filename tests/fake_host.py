@@ -13,7 +13,7 @@ from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.failure_text import node_label, require_success
 from cloudgpu.ssh.openssh_command import ServerKey
 from cloudgpu.ssh.transfer.patterns import matching_paths
-from cloudgpu.ssh.transfer.receive import OnSkipped, SkippedDownload
+from cloudgpu.ssh.transfer.receive import OnSkipped, PlaceOf, SkippedDownload, same_place
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,8 @@ class FakeHost:
         to: Path,
         on_skipped: OnSkipped | None = None,
         on_bytes: OnBytes = ignore_bytes,
+        *,
+        place: PlaceOf = same_place,
     ) -> list[str]:
         """Write the matching stored files to disk; return their relative paths."""
         if on_skipped is not None:
@@ -153,7 +155,7 @@ class FakeHost:
         below = sorted(path.removeprefix(prefix) for path in self.files if path.startswith(prefix))
         names = matching_paths(below, patterns)
         for name in names:
-            self.get_file(prefix + name, to / name)
+            self.get_file(prefix + name, to / place(name))
         total = sum(len(self.files[prefix + name]) for name in names)
         on_bytes(total, total)
         return names

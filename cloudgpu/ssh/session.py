@@ -11,6 +11,7 @@ from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.failure_text import CHECK_NODE_HINT, TimeLimitError
 from cloudgpu.ssh.transport import LOST, Link
+from cloudgpu.text import size_text
 
 _CHUNK_BYTES = 1 << 24
 _OVERHEAD_BYTES = 64
@@ -18,6 +19,8 @@ _LEAST_BYTES = 1 << 10
 _INLINE_STDIN_BYTES = 1 << 16
 _STDERR_KEPT_BYTES = 1 << 20
 _TICK_S = 5.0
+LEAST_BYTES_PER_S = 1024
+"""Minimum speed of a transfer. A byte alone does not restart its time limit, or a node could delay it forever."""
 LONGEST_LINE = 32 << 20
 """Maximum number of characters in a line. One MiB of log bytes that are not UTF-8 takes six MiB as JSON."""
 
@@ -69,6 +72,7 @@ class CommandSession:
         self._closed_here = False
         self._limit_s: float | None = None
         self._since = clock.monotonic()
+        self._moved_bytes = 0
         self.stderr = bytearray()
         self.on_stderr: Callable[[bytes], None] | None = None
         """Called with each chunk of standard error, in the thread that reads `output`."""
@@ -94,7 +98,7 @@ class CommandSession:
     def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
         """Yield standard output as it arrives, and keep the last MiB of standard error.
 
-        The time limit starts with the iteration, and restarts at each `renew` and after each chunk of standard input.
+        The time limit starts with the iteration, and restarts at each `renew`. Standard input counts as transferred.
 
         Raises:
             TimeLimitError: The time limit of `timeout_s` seconds expired. SIGTERM was sent to the command.
@@ -123,6 +127,13 @@ class CommandSession:
     def renew(self) -> None:
         """Restart the time limit of `output`."""
         self._since = self._clock.monotonic()
+        self._moved_bytes = 0
+
+    def count(self, size: int) -> None:
+        """Count transferred bytes. Restart the time limit if they are as many as the minimum speed requires."""
+        self._moved_bytes += size
+        if self._limit_s is not None and self._moved_bytes >= self._limit_s * LEAST_BYTES_PER_S:
+            self.renew()
 
     @property
     def exit_code(self) -> int:
@@ -176,6 +187,8 @@ class CommandSession:
         if left_s is not None and left_s <= 0:
             self.end()
             message = f"{self.who}: the command exceeded its time limit of {self._limit_s:g} s"
+            if self._moved_bytes:
+                message += f", in which only {size_text(self._moved_bytes)} were transferred"
             raise TimeLimitError(message, hint=self.hint)
 
     def _check_alive(self, silent_s: float) -> None:
@@ -216,7 +229,7 @@ class CommandSession:
                 for piece in pieces:
                     for at in range(0, len(piece), step):
                         self._channel.sendall(piece[at : at + step])
-                        self.renew()
+                        self.count(min(step, len(piece) - at))
             finally:
                 self._channel.shutdown_write()
 

@@ -20,6 +20,7 @@ An error is reported as one line on standard error and exit code 1.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -38,6 +39,10 @@ SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, which Python before 3.10 does not de
 LONGEST_MESSAGE_BYTES = 1 << 30
 MARK = b"\036cloudgpu\036"
 SECOND_NS = 1000000000
+BLOCK_BYTES = 512
+"""Unit of `st_blocks`, whatever the file system."""
+EXTENT = struct.Struct(">QQ")
+"""Offset and length of a part of a sparse file. The parts are sent in order; one of length 0 ends the file."""
 SILENT_S = 120
 """Maximum pause in standard input, in seconds.
 
@@ -159,6 +164,32 @@ def same(expected: Entry, actual: Entry | None) -> bool:
     return on_time and expected.size == actual.size and expected.mode == actual.mode
 
 
+def stored_bytes(status: os.stat_result) -> int:
+    """Return the bytes that a file occupies on its disk, at most its size. The holes of a sparse file occupy none."""
+    blocks = getattr(status, "st_blocks", None)
+    return status.st_size if blocks is None else min(status.st_size, int(blocks) * BLOCK_BYTES)
+
+
+def extents(file: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the offset and length of the parts of a file, up to `size`, that are not holes.
+
+    A file system that cannot list holes has one part, the whole file.
+    """
+    at = 0
+    while at < size:
+        try:
+            start = os.lseek(file, at, os.SEEK_DATA)
+            end = os.lseek(file, start, os.SEEK_HOLE)
+        except (OSError, AttributeError) as err:
+            if getattr(err, "errno", None) == errno.ENXIO:  # nothing but a hole follows
+                return
+            start, end = at, size
+        if start >= size:
+            return
+        yield start, min(end, size) - start
+        at = end
+
+
 def walk(root: bytes, unreadable: Callable[[bytes, OSError], None] | None = None) -> Iterator[bytes]:
     """Yield the relative paths of all non-directories below `root`, except the transfer's temporary directory.
 
@@ -169,21 +200,20 @@ def walk(root: bytes, unreadable: Callable[[bytes, OSError], None] | None = None
     while pending:
         folder = pending.pop()
         try:
+            # The entries are not collected first, because a directory may contain millions of files.
             with os.scandir(os.path.join(root, folder)) as scan:
-                entries = list(scan)
+                for entry in scan:
+                    path = folder + entry.name
+                    if path == PART:
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(path + b"/")
+                    else:
+                        yield path
         except OSError as err:
             if unreadable is None or not folder:
                 raise
             unreadable(folder.rstrip(b"/"), err)
-            continue
-        for entry in entries:
-            path = folder + entry.name
-            if path == PART:
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                pending.append(path + b"/")
-            else:
-                yield path
 
 
 def plan(to: str, source: IO[bytes]) -> None:
@@ -234,23 +264,28 @@ def claim_alone(to: str, source: IO[bytes]) -> None:
 def apply(to: str, source: IO[bytes]) -> None:
     """Make the directory match the manifest: write contents, then delete extra files."""
     root = place(to)
-    manifest, changed = take_entries(source), take_entries(source)
+    manifest, changed, sparse = take_entries(source), take_entries(source), take_json(source)
+    if not isinstance(sparse, list):
+        raise RefusedError("the transfer is malformed")
     with claim(root):
         part = os.path.join(root, PART)
         shutil.rmtree(part, ignore_errors=True)  # left by a killed transfer
         os.makedirs(part, mode=0o700)
         try:
-            receive(root, changed, source)
+            receive(root, changed, frozenset(sparse), source)
             prune(root, {encoded(entry.path) for entry in manifest})
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
 
-def receive(root: bytes, entries: Iterable[Entry], source: IO[bytes]) -> None:
-    """Write each entry to the temporary directory, then move it to its destination."""
+def receive(root: bytes, entries: Iterable[Entry], sparse: frozenset[int], source: IO[bytes]) -> None:
+    """Write each entry to the temporary directory, then move it to its destination.
+
+    `sparse` contains the indices of the files whose holes are not sent.
+    """
     ready = {b""}
     temporary = os.path.join(root, PART, b"file")
-    for name, size, mtime_ns, mode, link in entries:
+    for index, (name, size, mtime_ns, mode, link) in enumerate(entries):
         path = encoded(name)
         make_parents(root, path, ready)
         with contextlib.suppress(FileNotFoundError):
@@ -258,7 +293,7 @@ def receive(root: bytes, entries: Iterable[Entry], source: IO[bytes]) -> None:
         if link is not None:
             os.symlink(encoded(link), temporary)
         else:
-            write(temporary, size, source)
+            (write_parts if index in sparse else write)(temporary, size, source)
             os.chmod(temporary, mode)
             os.utime(temporary, ns=(mtime_ns, mtime_ns))
         full = os.path.join(root, path)
@@ -279,6 +314,23 @@ def write(path: bytes, size: int, source: IO[bytes]) -> None:
             view = memoryview(piece)
             while view:
                 view = view[file.write(view) :]
+
+
+def write_parts(path: bytes, size: int, source: IO[bytes]) -> None:
+    """Write the next sparse file of the stream into a new file, and leave its holes."""
+    with open(path, "xb", buffering=0) as file:
+        while True:
+            offset, length = EXTENT.unpack(take(source, EXTENT.size))
+            if not length:
+                break
+            file.seek(offset)
+            while length:
+                piece = take(source, min(length, CHUNK_BYTES))
+                length -= len(piece)
+                view = memoryview(piece)
+                while view:
+                    view = view[file.write(view) :]
+        file.truncate(size)
 
 
 def poured(source: IO[bytes], size: int, file: int) -> int:

@@ -14,7 +14,7 @@ from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.failure_text import TimeLimitError
-from cloudgpu.ssh.session import CommandSession, KeepaliveLimits
+from cloudgpu.ssh.session import LEAST_BYTES_PER_S, CommandSession, KeepaliveLimits
 from tests.manual_clock import ManualClock
 
 NAMES = {93: "window", 94: "data", 96: "eof", 97: "close", 98: "request"}
@@ -193,3 +193,36 @@ def test_time_limit_counts_from_the_last_renewal():
     clock.sleep(1)
     with pytest.raises(TimeLimitError, match="node 1: the command exceeded its time limit of 10 s"):
         next(pieces)
+
+
+def test_node_that_sends_a_few_bytes_before_each_limit_is_given_up():
+    """Each byte restarted the limit of a transfer, so a stalled node could delay the deletion forever."""
+    channel, wire = opened()
+    clock = ManualClock(datetime(2026, 11, 22, tzinfo=UTC))
+    session = CommandSession(wire, channel, who="node 1", clock=clock, keepalive=KeepaliveLimits())
+
+    def read_one_byte_a_second() -> None:
+        for piece in session.output(300.0):
+            session.count(len(piece))
+            wire.packets_received += 1
+            channel.in_buffer.feed(b"x")
+            clock.sleep(1)
+
+    channel.in_buffer.feed(b"x")
+    with pytest.raises(TimeLimitError, match="of 300 s, in which only 300 B were transferred"):
+        read_one_byte_a_second()
+
+
+def test_slow_transfer_that_makes_progress_continues():
+    channel, wire = opened()
+    clock = ManualClock(datetime(2026, 11, 22, tzinfo=UTC))
+    session = CommandSession(wire, channel, who="node 1", clock=clock, keepalive=KeepaliveLimits())
+    pieces = session.output(300.0)
+    for _ in range(100):
+        wire.packets_received += 1
+        channel.in_buffer.feed(bytes(LEAST_BYTES_PER_S * 299))
+        session.count(len(next(pieces)))
+        wire.packets_received += 1
+        channel.in_buffer.feed(bytes(LEAST_BYTES_PER_S))
+        session.count(len(next(pieces)))
+        clock.sleep(299)
