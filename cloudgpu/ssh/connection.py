@@ -23,7 +23,7 @@ from cloudgpu.ssh.handshake import Opened, open_link, open_socket
 from cloudgpu.ssh.openssh_command import ServerKey
 from cloudgpu.ssh.session import CommandSession, KeepaliveLimits, SessionStream
 from cloudgpu.ssh.tcp_connector import TcpConnector
-from cloudgpu.ssh.transfer import transfer
+from cloudgpu.ssh.transfer import fetch, transfer
 from cloudgpu.ssh.transfer.receive import OnSkipped, PlaceOf, same_place
 from cloudgpu.ssh.transport import LOST, WINDOW_BYTES, Link, RefusedChannel
 from cloudgpu.ssh.tunnel import Tunnel, listen_on_loopback, listen_on_next_free_port
@@ -237,7 +237,7 @@ class SshHost:
             RemoteCommandError: A remote file cannot be read.
             ConnectError: The connection was lost. Files that were received completely are kept.
         """
-        return transfer.fetch_tree(self, source, patterns, to, on_skipped, on_bytes, place=place)
+        return fetch.fetch_tree(self, source, patterns, to, on_skipped, on_bytes, place=place)
 
     def forward(
         self,

@@ -71,6 +71,7 @@ class CommandSession:
         self._wake = _Wake()
         self._closed_here = False
         self._limit_s: float | None = None
+        self._end: float | None = None
         self._since = clock.monotonic()
         self._moved_bytes = 0
         self.stderr = bytearray()
@@ -95,17 +96,19 @@ class CommandSession:
         except LOST as err:
             raise self._lost(err) from err
 
-    def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
+    def output(self, timeout_s: float | None = None, whole_s: float | None = None) -> Iterator[bytes]:
         """Yield standard output as it arrives, and keep the last MiB of standard error.
 
-        The time limit starts with the iteration, and restarts at each `renew`. Standard input counts as transferred.
+        The time limits start with the iteration. `timeout_s` restarts at each `renew`; standard input counts as
+        transferred. `whole_s` never restarts.
 
         Raises:
-            TimeLimitError: The time limit of `timeout_s` seconds expired. SIGTERM was sent to the command.
+            TimeLimitError: A time limit expired. SIGTERM was sent to the command.
             ConnectError: The connection was lost, or the server stopped responding or rejected the command.
         """
         self._limit_s = timeout_s
         self.renew()
+        self._end = None if whole_s is None else self._since + whole_s
         packets, since = self._link.packets_received, self._clock.monotonic()
         try:
             while not self._finished():
@@ -180,12 +183,17 @@ class CommandSession:
         return tick if left_s is None else max(0.0, min(tick, left_s))
 
     def _left_s(self) -> float | None:
-        return None if self._limit_s is None else self._since + self._limit_s - self._clock.monotonic()
+        now = self._clock.monotonic()
+        ends = [] if self._limit_s is None else [self._since + self._limit_s]
+        ends += [] if self._end is None else [self._end]
+        return min((end - now for end in ends), default=None)
 
     def _check_time(self) -> None:
         left_s = self._left_s()
         if left_s is not None and left_s <= 0:
             self.end()
+            if self._end is not None and self._end <= self._clock.monotonic():
+                raise TimeLimitError(f"{self.who}: the command took too long", hint=self.hint)
             message = f"{self.who}: the command exceeded its time limit of {self._limit_s:g} s"
             if self._moved_bytes:
                 message += f", in which only {size_text(self._moved_bytes)} were transferred"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cloudgpu.files import open_unbuffered
-from cloudgpu.ssh.transfer.node_read import portable_entry
-from cloudgpu.ssh.transfer.node_tree import EXTENT, Entry, extents, stored_bytes
+from cloudgpu.ssh.transfer.node_read import extents, portable_entry, stored_bytes
+from cloudgpu.ssh.transfer.node_tree import EXTENT, Entry
 
 _CHUNK_BYTES = 1 << 20
 

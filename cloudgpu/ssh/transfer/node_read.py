@@ -13,7 +13,7 @@ holes of a sparse file are not sent. At the end, send the true sizes of files th
 from __future__ import annotations
 
 from cloudgpu.ssh.transfer.node_tree import CHUNK_BYTES, EXTENT, VERBS, Entry, RefusedError, answer, encoded
-from cloudgpu.ssh.transfer.node_tree import entry_at, extents, place, stored_bytes, take_entries, take_json, walk
+from cloudgpu.ssh.transfer.node_tree import entry_at, place, take_entries, take_json, walk
 
 # -- sent from here on --
 import contextlib
@@ -22,13 +22,41 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Iterator
 from typing import IO
 
 MOST_ENTRIES = 2000000
 MOST_NAMED = 1000
 ENTRIES_PER_MESSAGE = 500
+BLOCK_BYTES = 512  # of `st_blocks`, whatever the file system
 FOLLOWS, SKIPPED, PARTS_FOLLOW = b"\001", b"\000", b"\002"
 KINDS = {stat.S_IFSOCK: "socket", stat.S_IFIFO: "named pipe", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+
+
+def stored_bytes(status: os.stat_result) -> int:
+    """Return the bytes that a file occupies on its disk, at most its size. The holes of a sparse file occupy none."""
+    blocks = getattr(status, "st_blocks", None)
+    return status.st_size if blocks is None else min(status.st_size, int(blocks) * BLOCK_BYTES)
+
+
+def extents(file: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the offset and length of the parts of a file, up to `size`, that are not holes.
+
+    A file system that cannot list holes has one part, the whole file.
+    """
+    at = 0
+    while at < size:
+        try:
+            start = os.lseek(file, at, os.SEEK_DATA)
+            end = os.lseek(file, start, os.SEEK_HOLE)
+        except (OSError, AttributeError) as err:
+            if getattr(err, "errno", None) == errno.ENXIO:  # nothing but a hole follows
+                return
+            start, end = at, size
+        if start >= size:
+            return
+        yield start, min(end, size) - start
+        at = end
 
 
 def stays_inside(path: bytes, target: bytes) -> bool:

@@ -20,7 +20,6 @@ An error is reported as one line on standard error and exit code 1.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -39,8 +38,6 @@ SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, which Python before 3.10 does not de
 LONGEST_MESSAGE_BYTES = 1 << 30
 MARK = b"\036cloudgpu\036"
 SECOND_NS = 1000000000
-BLOCK_BYTES = 512
-"""Unit of `st_blocks`, whatever the file system."""
 EXTENT = struct.Struct(">QQ")
 """Offset and length of a part of a sparse file. The parts are sent in order; one of length 0 ends the file."""
 SILENT_S = 120
@@ -164,32 +161,6 @@ def same(expected: Entry, actual: Entry | None) -> bool:
     return on_time and expected.size == actual.size and expected.mode == actual.mode
 
 
-def stored_bytes(status: os.stat_result) -> int:
-    """Return the bytes that a file occupies on its disk, at most its size. The holes of a sparse file occupy none."""
-    blocks = getattr(status, "st_blocks", None)
-    return status.st_size if blocks is None else min(status.st_size, int(blocks) * BLOCK_BYTES)
-
-
-def extents(file: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the offset and length of the parts of a file, up to `size`, that are not holes.
-
-    A file system that cannot list holes has one part, the whole file.
-    """
-    at = 0
-    while at < size:
-        try:
-            start = os.lseek(file, at, os.SEEK_DATA)
-            end = os.lseek(file, start, os.SEEK_HOLE)
-        except (OSError, AttributeError) as err:
-            if getattr(err, "errno", None) == errno.ENXIO:  # nothing but a hole follows
-                return
-            start, end = at, size
-        if start >= size:
-            return
-        yield start, min(end, size) - start
-        at = end
-
-
 def walk(root: bytes, unreadable: Callable[[bytes, OSError], None] | None = None) -> Iterator[bytes]:
     """Yield the relative paths of all non-directories below `root`, except the transfer's temporary directory.
 
@@ -293,7 +264,7 @@ def receive(root: bytes, entries: Iterable[Entry], sparse: frozenset[int], sourc
         if link is not None:
             os.symlink(encoded(link), temporary)
         else:
-            (write_parts if index in sparse else write)(temporary, size, source)
+            write(temporary, size, source, sparse=index in sparse)
             os.chmod(temporary, mode)
             os.utime(temporary, ns=(mtime_ns, mtime_ns))
         full = os.path.join(root, path)
@@ -304,33 +275,34 @@ def receive(root: bytes, entries: Iterable[Entry], sparse: frozenset[int], sourc
             os.replace(temporary, full)
 
 
-def write(path: bytes, size: int, source: IO[bytes]) -> None:
-    """Copy the next `size` bytes of the stream into a new file."""
+def write(path: bytes, size: int, source: IO[bytes], *, sparse: bool = False) -> None:
+    """Copy the next `size` bytes of the stream, or the next sparse file, into a new file."""
     with open(path, "xb", buffering=0) as file:
-        left = size - poured(source, size, file.fileno()) if size >= CHUNK_BYTES else size
-        while left:
-            piece = take(source, min(left, CHUNK_BYTES))
-            left -= len(piece)
-            view = memoryview(piece)
-            while view:
-                view = view[file.write(view) :]
+        if sparse:
+            write_parts(file, size, source)
+        else:
+            copy(source, size - poured(source, size, file.fileno()) if size >= CHUNK_BYTES else size, file)
 
 
-def write_parts(path: bytes, size: int, source: IO[bytes]) -> None:
-    """Write the next sparse file of the stream into a new file, and leave its holes."""
-    with open(path, "xb", buffering=0) as file:
-        while True:
-            offset, length = EXTENT.unpack(take(source, EXTENT.size))
-            if not length:
-                break
-            file.seek(offset)
-            while length:
-                piece = take(source, min(length, CHUNK_BYTES))
-                length -= len(piece)
-                view = memoryview(piece)
-                while view:
-                    view = view[file.write(view) :]
-        file.truncate(size)
+def write_parts(file: IO[bytes], size: int, source: IO[bytes]) -> None:
+    """Write the parts of a sparse file, and leave its holes."""
+    while True:
+        offset, length = EXTENT.unpack(take(source, EXTENT.size))
+        if not length:
+            break
+        file.seek(offset)
+        copy(source, length, file)
+    file.truncate(size)
+
+
+def copy(source: IO[bytes], left: int, file: IO[bytes]) -> None:
+    """Copy the next bytes of the stream into a file."""
+    while left:
+        piece = take(source, min(left, CHUNK_BYTES))
+        left -= len(piece)
+        view = memoryview(piece)
+        while view:
+            view = view[file.write(view) :]
 
 
 def poured(source: IO[bytes], size: int, file: int) -> int:

@@ -226,3 +226,20 @@ def test_slow_transfer_that_makes_progress_continues():
         channel.in_buffer.feed(bytes(LEAST_BYTES_PER_S))
         session.count(len(next(pieces)))
         clock.sleep(299)
+
+
+def test_renewals_do_not_extend_the_limit_for_the_whole_output():
+    channel, wire = opened()
+    clock = ManualClock(datetime(2026, 11, 22, tzinfo=UTC))
+    session = CommandSession(wire, channel, who="node 1", clock=clock, keepalive=KeepaliveLimits())
+
+    def read_and_renew() -> None:
+        for _ in session.output(10.0, 60.0):
+            session.renew()
+            wire.packets_received += 1
+            channel.in_buffer.feed(b"x")
+            clock.sleep(9)
+
+    channel.in_buffer.feed(b"x")
+    with pytest.raises(TimeLimitError, match="node 1: the command took too long"):
+        read_and_renew()

@@ -1,15 +1,12 @@
 """Fetch trees from the real node program in a local process, and from nodes that send invalid data."""
 
 import ast
-import errno
 import json
 import os
-import re
 import shlex
 import socket
 import struct
 import subprocess
-import tracemalloc
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -18,12 +15,13 @@ import pytest
 from cloudgpu.errors import CloudGpuError, RemoteCommandError, StateError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.transfer import node_read, receive, transfer
+from cloudgpu.ssh.transfer import node_program, receive
+from cloudgpu.ssh.transfer.fetch import fetch_tree
 from cloudgpu.ssh.transfer.local_tree import files_to_send
-from cloudgpu.ssh.transfer.node_read import FOLLOWS, PARTS_FOLLOW, SKIPPED
-from cloudgpu.ssh.transfer.node_tree import EXTENT, MARK
+from cloudgpu.ssh.transfer.node_read import FOLLOWS, SKIPPED
+from cloudgpu.ssh.transfer.node_tree import MARK
 from cloudgpu.ssh.transfer.receive import SkippedDownload, validate_entry, validate_skipped
-from cloudgpu.ssh.transfer.transfer import fetch_tree, send_tree
+from cloudgpu.ssh.transfer.transfer import send_tree
 
 NODE = Node(0, "i-0", "127.0.0.1", 22, "lea", ("SHA256:x",), "127.0.0.1", "p3.2xlarge", "us-east-1a", "V100", 1, True)
 
@@ -38,8 +36,8 @@ class Output:
         self.taken = 0
         self.closed = False
 
-    def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
-        del timeout_s
+    def output(self, timeout_s: float | None = None, whole_s: float | None = None) -> Iterator[bytes]:
+        del timeout_s, whole_s
         for piece in self._pieces:
             self.taken += len(piece)
             yield piece
@@ -115,7 +113,7 @@ def to(tmp_path: Path) -> Path:
     return tmp_path / "to"
 
 
-def fetch(work: Path, to: Path, *patterns: str) -> tuple[list[str], dict[str, SkippedDownload]]:
+def fetched(work: Path, to: Path, *patterns: str) -> tuple[list[str], dict[str, SkippedDownload]]:
     skipped: list[SkippedDownload] = []
     names = fetch_tree(LocalNode(work.parent), str(work), patterns, to, skipped.append)
     return names, {one.path: one for one in skipped}
@@ -125,7 +123,7 @@ def test_absolute_symlink_inside_the_tree_is_fetched_as_relative(work: Path, to:
     (work / "outputs/latest").symlink_to(work / "outputs/ckpt-200")
     (work / "outputs/best").symlink_to(work / "outputs/latest")
     (work / "outputs/ckpt-100/next").symlink_to(work / "outputs/ckpt-200/model.pt")
-    names, skipped = fetch(work, to, "outputs/")
+    names, skipped = fetched(work, to, "outputs/")
     assert skipped == {}
     assert {"outputs/latest", "outputs/best", "outputs/ckpt-100/model.pt"} <= set(names)
     assert (to / "outputs/latest").readlink() == Path("ckpt-200")
@@ -138,7 +136,7 @@ def test_work_directory_behind_a_symlink_is_fetched_normally(work: Path, to: Pat
     (work.parent / "scratch").symlink_to(work)
     (work / "outputs/latest").symlink_to(work.parent / "scratch/outputs/ckpt-200")
     (work / "outputs/roundabout").symlink_to("ckpt-100/../ckpt-200")
-    _, skipped = fetch(work.parent / "scratch", to, "outputs/")
+    _, skipped = fetched(work.parent / "scratch", to, "outputs/")
     assert skipped == {}
     assert (to / "outputs/latest").resolve() == (to / "outputs/ckpt-200").resolve()
     assert (to / "outputs/roundabout").resolve() == (to / "outputs/ckpt-200").resolve()
@@ -155,7 +153,7 @@ def test_unfetchable_entries_are_reported_and_the_rest_is_fetched(work: Path, to
     os.mkfifo(outputs / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(outputs / "socket"))
-        names, skipped = fetch(work, to, "outputs/")
+        names, skipped = fetched(work, to, "outputs/")
     assert names == ["outputs/ckpt-100/model.pt", "outputs/ckpt-200/model.pt"]
     assert {path.removeprefix("outputs/"): one.reason.partition(",")[0] for path, one in skipped.items()} == {
         "out": "symlink that points outside the directory",
@@ -179,7 +177,7 @@ def test_unreadable_files_are_reported_and_the_rest_is_fetched(
     (work / "outputs/closed").mkdir()
     (work / "outputs/good").write_text("good")
     program = (
-        transfer._PROGRAM
+        node_program._PROGRAM
         + f"""
 _access, _open, _scandir, _bad = os.access, opened, os.scandir, {bad!r}
 def _kind(path): return _bad.get(b"/".join(path.split(b"/")[-2:]).decode())
@@ -199,8 +197,8 @@ os.scandir = _listed
     )
     tail = b'if __name__ == "__main__":'
     whole = program.replace(tail, b"if False:", 1) + b"sys.exit(main(sys.argv[-2], sys.argv[-1]))\n"
-    monkeypatch.setattr(transfer, "_PROGRAM", whole)
-    names, skipped = fetch(work, to, "outputs/")
+    monkeypatch.setattr(node_program, "_PROGRAM", whole)
+    names, skipped = fetched(work, to, "outputs/")
     assert names == ["outputs/good"]
     assert {path: one.reason for path, one in skipped.items() if one.lost} == {
         "outputs/ckpt-100/model.pt": "cannot be read: Permission denied",
@@ -234,11 +232,11 @@ def test_absolute_symlink_in_the_workdir_is_sent_as_relative(work: Path, tmp_pat
 
 
 def test_node_program_is_a_standalone_python_3_8_file() -> None:
-    tree = ast.parse(transfer._PROGRAM, feature_version=(3, 8))
+    tree = ast.parse(node_program._PROGRAM, feature_version=(3, 8))
     froms = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     names = {one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names}
     assert not {name for name in froms | names if str(name).startswith("cloudgpu")}
-    assert transfer._PROGRAM.rstrip().endswith(b"sys.exit(main(sys.argv[-2], sys.argv[-1]))")
+    assert node_program._PROGRAM.rstrip().endswith(b"sys.exit(main(sys.argv[-2], sys.argv[-1]))")
 
 
 FORGED = [
@@ -265,152 +263,6 @@ def test_forged_entries_write_nothing(to: Path, entries: list[object]) -> None:
     with pytest.raises(StateError, match=r"malformed|outside the download directory"):
         fetch_tree(ScriptedNode(listed(*entries), contents(b"x")), "/work", [], to)
     assert not to.exists() or not list(to.iterdir())
-
-
-def test_file_that_does_not_fit_remains_on_the_node_and_the_others_are_fetched(to: Path) -> None:
-    big = [[f"big-{number:02}", 1 << 60, 1, 0o644, None] for number in range(30)]
-    node = ScriptedNode(listed(*big, ["a", 3, 1, 0o644, None], ["b", 1, 1, 0o644, None]), contents(b"b", b"abc"))
-    skipped: list[SkippedDownload] = []
-    assert fetch_tree(node, "/work", [], to, skipped.append) == ["a", "b"]
-    assert (to / "a").read_bytes() == b"abc"
-    assert len(skipped) == 21
-    assert all(one.lost for one in skipped)
-    assert re.fullmatch(
-        r"needs 1073741824\.0 GiB, but only .* is free on the disk that holds .*/to; it remains in /work on the node",
-        skipped[0].reason,
-    )
-    assert skipped[-1].reason == "10 more files (10737418240.0 GiB) do not fit"
-
-
-@pytest.mark.parametrize("full", ["write", "check"])
-def test_disk_that_fills_up_keeps_the_complete_files(to: Path, monkeypatch: pytest.MonkeyPatch, full: str) -> None:
-    """Another program, or the download of another node, uses the same disk."""
-    write, usage = os.write, receive.shutil.disk_usage
-
-    def failing(descriptor: int, data: bytes) -> int:
-        if bytes(data[:1]) == b"x":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(descriptor, data)
-
-    if full == "write":
-        monkeypatch.setattr(receive.os, "write", failing)
-    else:
-        frees = iter([10**9, 10**9, 10**9])
-        monkeypatch.setattr(receive.shutil, "disk_usage", lambda _: usage("/")._replace(free=next(frees, 5)))
-        monkeypatch.setattr(receive, "_CHECK_EVERY_BYTES", 4)
-    node = ScriptedNode(
-        listed(["a", 1, 1, 0o644, None], ["b", 5, 1, 0o644, None], ["c", 9, 1, 0o644, None]),
-        contents(b"a", b"xxxxx", b"ccccccccc"),
-    )
-    skipped: list[SkippedDownload] = []
-    assert fetch_tree(node, "/work", [], to, skipped.append) == ["a"]
-    assert [one.path for one in skipped] == ["b", "c"]
-    assert sorted(path.name for path in to.iterdir()) == ["a"]
-
-
-def test_sparse_file_is_fetched_and_sent_with_its_holes(work: Path, to: Path, tmp_path: Path) -> None:
-    size = 7 << 40
-    with (work / "outputs/disk.img").open("wb") as file:
-        for at, data in ((0, b"start"), (5 << 20, b"\1" * (3 << 20)), (size - 3, b"end")):
-            file.seek(at)
-            file.write(data)
-    with (work / "outputs/hole").open("wb") as file:
-        file.truncate(1 << 40)
-    names, skipped = fetch(work, to, "outputs/")
-    assert skipped == {}
-    assert {"outputs/disk.img", "outputs/hole", "outputs/ckpt-100/model.pt"} <= set(names)
-    home = tmp_path / "node"
-    home.mkdir()
-    sent = send_tree(LocalNode(home), work, files_to_send(work).files, "~/copy")
-    assert sent < 5 << 20
-    for copy in (to, home / "copy"):
-        status = (copy / "outputs/disk.img").stat()
-        assert (status.st_size, status.st_mtime_ns) == (size, (work / "outputs/disk.img").stat().st_mtime_ns)
-        assert status.st_blocks * 512 < 5 << 20
-        assert (copy / "outputs/hole").stat().st_size == 1 << 40
-        with (copy / "outputs/disk.img").open("rb") as file:
-            assert file.read(6) == b"start\0"
-            file.seek((5 << 20) - 1)
-            assert file.read((3 << 20) + 2) == b"\0" + b"\1" * (3 << 20) + b"\0"
-            file.seek(size - 4)
-            assert file.read() == b"\0end"
-    assert fetch(work, to, "outputs/")[0] == names  # nothing differs
-
-
-def parts(*given: tuple[int, bytes]) -> bytes:
-    return PARTS_FOLLOW + b"".join(EXTENT.pack(at, len(data)) + data for at, data in given)
-
-
-@pytest.mark.parametrize(
-    "sent",
-    [
-        parts((0, b"ab"), (1, b"c")) + EXTENT.pack(0, 0),
-        parts((9, b"ab")) + EXTENT.pack(0, 0),
-        parts((1 << 63, b"a")) + EXTENT.pack(0, 0),
-        parts((0, b"a")),
-        parts() + EXTENT.pack(2, 1 << 63),
-        parts() + EXTENT.pack(1 << 63, 0),
-    ],
-)
-def test_malformed_parts_of_a_sparse_file_are_rejected(to: Path, sent: bytes) -> None:
-    node = ScriptedNode(listed(["a", 10, 1, 0o644, None, 0]), Output([MARK, sent]))
-    with pytest.raises(RemoteCommandError, match="malformed"):
-        fetch_tree(node, "/work", [], to)
-    assert list(to.iterdir()) == []
-
-
-def test_file_that_the_local_file_system_cannot_store_does_not_prevent_others(to: Path) -> None:
-    """A file longer than the file system allows, and a name that is too long."""
-    name = "n" * 300
-    answer = Output(
-        [
-            MARK,
-            parts((1 << 61, b"xyz")) + EXTENT.pack(0, 0),
-            FOLLOWS + b"n",
-            FOLLOWS + b"abc",
-            message({"short": {}, "failed": {}}),
-        ]
-    )
-    node = ScriptedNode(
-        listed(["big", 1 << 61 | 3, 1, 0o644, None, 0], [name, 1, 1, 0o644, None], ["z", 3, 1, 0o644, None]), answer
-    )
-    skipped: list[SkippedDownload] = []
-    assert fetch_tree(node, "/work", [], to, skipped.append) == ["z"]
-    reasons = {one.path: one.reason.rpartition(": ")[2] for one in skipped}
-    assert reasons.pop("big") in ("File too large", "Invalid argument")  # it depends on the file system
-    assert reasons == {name: "File name too long"}
-    assert (to / "z").read_bytes() == b"abc"
-
-
-def test_long_listing_is_never_in_memory_as_a_whole() -> None:
-    def messages() -> Iterator[bytes]:
-        yield MARK
-        for start in range(0, 50_000, 500):
-            yield message({"entries": [[f"{number:0200}", 0, 0, 0, "x", 0] for number in range(start, start + 500)]})
-        yield message({"entries": [], "skipped": [], "unnamed": 0})
-
-    tracemalloc.start()
-    assert sum(1 for _ in transfer._listed(ScriptedNode(Output(messages())), "/work", [], [])) == 50_000
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert most < 3_000_000  # the listing has 12 MB
-
-
-@pytest.mark.parametrize("entries", [[], [["a", 0, 0, 0, "x", 0]] * 500])
-def test_listing_without_an_end_is_rejected(to: Path, entries: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "_LISTING_BYTES", 1 << 20)
-    answer = Output(chained([MARK], endless(message({"entries": entries}))))
-    with pytest.raises(RemoteCommandError, match="malformed"):
-        fetch_tree(ScriptedNode(answer), "/work", [], to)
-    assert answer.closed
-
-
-def test_node_sends_a_long_listing_in_several_messages(work: Path, to: Path) -> None:
-    for number in range(node_read.ENTRIES_PER_MESSAGE * 2 + 1):
-        (work / f"outputs/{number:05}").touch()
-    (work / "outputs/disk").mkdir()
-    names, _ = fetch(work, to, "outputs/[0-9]*")
-    assert names == [f"outputs/{number:05}" for number in range(node_read.ENTRIES_PER_MESSAGE * 2 + 1)]
 
 
 def endless(piece: bytes) -> Iterator[bytes]:
