@@ -18,6 +18,7 @@ from cloudgpu.ssh.transfer.node_tree import EXTENT, Entry
 from cloudgpu.text import command
 
 _PREFIX = ".cloudgpu-part-"
+_PART = "file"
 _HEADER_BYTES = 8
 _DISTRUST = "do not trust other data from this node"
 
@@ -229,7 +230,7 @@ class DownloadDirectory:
 
     @property
     def _part(self) -> Path:
-        return self._folder / "file"
+        return self._folder / _PART
 
     def receive_all(self, pieces: Iterable[bytes]) -> None:
         """Write a whole stream to the temporary directory; `place` then moves the file to its destination."""
@@ -374,11 +375,12 @@ def _write(descriptor: int, view: memoryview) -> None:
 
 
 def _sweep(to: Path) -> None:
-    """Remove the temporary directories left by killed processes."""
+    """Remove the temporary directories left by killed processes. An output with such a name is kept."""
     for folder in to.glob(f"{_PREFIX}*"):
         owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        with contextlib.suppress(PermissionError):
-            if re.fullmatch("[0-9]{1,9}", owner) and not _is_running(int(owner)):
+        with contextlib.suppress(OSError):
+            contents = {path.name for path in folder.iterdir()}
+            if re.fullmatch("[0-9]{1,9}", owner) and contents <= {_PART} and not _is_running(int(owner)):
                 shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -103,12 +103,14 @@ def test_leftovers_of_dead_processes_are_removed_and_live_ones_kept(tmp_path: Pa
     dead = tmp_path / ".cloudgpu-part-4194399-abc"
     alive = tmp_path / f".cloudgpu-part-{os.getppid()}-abc"
     mine = tmp_path / ".cloudgpu-part-of-mine"
-    for folder in (dead, alive, mine):
+    output = tmp_path / ".cloudgpu-part-4194399-out"
+    for folder in (dead, alive, mine, output):
         folder.mkdir()
+    (output / "model.pt").touch()
     with DownloadDirectory(tmp_path) as landing:
         landing.receive_all([b"a", b"b"])
         landing.place("got")
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([alive.name, mine.name, "got"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([alive.name, mine.name, output.name, "got"])
 
 
 @given(cuts=st.lists(st.binary(max_size=7), max_size=10), sizes=st.lists(st.integers(0, 9), max_size=8))

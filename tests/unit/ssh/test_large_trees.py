@@ -187,3 +187,33 @@ def test_node_sends_a_long_listing_in_several_messages(work: Path, to: Path) -> 
     (work / "outputs/disk").mkdir()
     names, _ = fetched(work, to, "outputs/[0-9]*")
     assert names == [f"outputs/{number:05}" for number in range(node_read.ENTRIES_PER_MESSAGE * 2 + 1)]
+
+
+def test_symlinks_lead_to_the_moved_places(work: Path, to: Path) -> None:
+    (work / "node-1/deep").mkdir(parents=True)
+    (work / "node-1/deep/x").write_text("x")
+    (work / "top").write_text("top")
+    for path, target in {
+        "latest": "node-1/deep",
+        "node-1/deep/up": "../../top",
+        "node-1/same": "deep/x",
+        "outputs/dir": "../node-1",
+        "node-1/back": "..",
+    }.items():
+        (work / path).symlink_to(target)
+
+    def place(path: str) -> str:
+        return f"node-0/{path}" if path.split("/", maxsplit=1)[0] == "node-1" else path
+
+    skipped: list[SkippedDownload] = []
+    node = LocalNode(work.parent)
+    names = fetch_tree(node, str(work), [], to, skipped.append, place=place)
+    assert skipped == []
+    assert {"latest", "node-1/deep/x", "node-1/deep/up"} <= set(names)
+    assert (to / "latest/x").read_text() == (to / "node-0/node-1/same").read_text() == "x"
+    assert (to / "node-0/node-1/deep/up").read_text() == "top"
+    assert (to / "outputs/dir").resolve() == (to / "node-0/node-1").resolve()
+    assert (to / "node-0/node-1/back").resolve() == to.resolve()
+    before = (to / "latest").lstat().st_ino
+    assert fetch_tree(node, str(work), [], to, place=place) == names
+    assert (to / "latest").lstat().st_ino == before

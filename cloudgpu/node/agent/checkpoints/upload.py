@@ -7,7 +7,8 @@ files itself, so it works even if the background process was killed. `NAME.json`
 uploaded files and, for large files, the uploaded parts.
 
 If the request sets `at_end`, the directory is scanned only once, after the run. `patterns` in the request are regular
-expressions that select files, and `name` is `keep` or `outputs`, so that a run can have two uploads.
+expressions that select files, and `name` is `keep` or `outputs`, so that a run can have two uploads. Files that match
+`below_node_0` are stored in `node-0`, because they have the name of another node's directory.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class Uploader:
         self._state = files.read_json(self._path) or {"spec": {}, "files": {}, "failed": {}}
         self._spec = self._state["spec"]
         self._patterns = [re.compile(os.fsencode(pattern), re.DOTALL) for pattern in self._spec.get("patterns") or ()]
+        self._moved = re.compile(str(self._spec.get("below_node_0") or r"(?!)"))
         self._bucket = CheckpointBucket(self._spec)
         self._before: dict[str, list[int]] = {}
         self._lock = threading.Lock()
@@ -114,8 +116,9 @@ class Uploader:
                 files.write_json(self._path, self._state)
 
         self._state["failed"].pop(relative, None)
+        stored = f"node-0/{relative}" if self._moved.match(relative) else relative
         try:
-            self._bucket.send(os.path.join(str(self._spec["source"]), relative), relative, known, keep)
+            self._bucket.send(os.path.join(str(self._spec["source"]), relative), stored, known, keep)
         except FileNotFoundError:
             return
         except FileChangedError:
