@@ -191,10 +191,11 @@ class _Download:
         except _DiskFullError as err:
             received += err.received
         links = [item.entry for item in missing if item.entry.link is not None]
-        with DownloadDirectory(self._to) as landing:
-            for entry in links:
-                landing.link(placed_entry(entry, self._place))
-            skipped += self._unstorable(landing, links)
+        if links:
+            with DownloadDirectory(self._to) as landing:
+                for entry in links:
+                    landing.link(placed_entry(entry, self._place))
+                skipped += self._unstorable(landing, links)
         self.too_large = files[received:]
         return skipped + self._named_too_large()
 
