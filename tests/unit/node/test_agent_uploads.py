@@ -44,7 +44,7 @@ def look(tmp_path: Path, source: Path):
         uploader = upload.Uploader(str(path.parent), "keep")
         uploader._bucket = Uploaded()
         state = uploader.look(whole=True)
-        return sorted(uploader._bucket.names), state
+        return uploader._bucket.names if more.get("at_end") else sorted(uploader._bucket.names), state
 
     return go
 
@@ -68,6 +68,16 @@ def test_names_of_node_directories_are_stored_below_node_0(source, look):
     (source / "node-results.txt").write_text("text")
     sent, _ = look(below_node_0="(?i)node-[0-9]+(?:/|\\Z)")
     assert sent == ["100/model.pt", "node-0/node-1/x", "node-results.txt"]
+
+
+def test_small_outputs_are_uploaded_before_large_ones(source, look):
+    (source / "first").write_text("x" * 100)
+    with (source / "huge").open("wb") as file:
+        file.truncate(1 << 20)
+    (source / "last").write_text("")
+    os.utime(source / "huge", (1, 1))
+    sent, _ = look(at_end="yes")
+    assert sent == ["last", "100/model.pt", "first", "huge"]
 
 
 def test_non_utf8_file_name_fails_only_its_own_upload(source, look):

@@ -92,7 +92,10 @@ class Uploader:
         self._state = files.read_json(self._path) or self._state  # another process may have uploaded files
         now, skipped, unlisted = _listed(str(self._spec["source"]), self._patterns)
         self._note(skipped, unlisted)
-        for relative, seen in sorted(now.items(), key=lambda file: file[1][1]):
+        # Checkpoints are sent in the order of writing, because a later file may refer to earlier ones. Of the outputs,
+        # the small ones come first, so that a huge file does not delay or prevent them.
+        first = 0 if self._spec.get("at_end") else 1
+        for relative, seen in sorted(now.items(), key=lambda file: file[1][first]):
             known = self._state["files"].get(relative) or {}
             ready = whole or (self._before.get(relative) == seen and not relative.endswith(_UNFINISHED))
             if ready and not (known.get("done") and known.get("seen") == seen):
