@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Final
 
-_LIMIT_S: Final = 1.0
+_LIMIT_S: Final = 0.5
 """Processor time, in seconds, for one block of output. A block of one MiB usually takes less than 0.1 s."""
 _WALL_S: Final = 60.0
 """Time, in seconds, after which a search process without a response is ended, whatever processor time it got."""

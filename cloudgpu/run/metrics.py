@@ -53,7 +53,7 @@ class Measured:
         return self.value is not None and self.metric.at_most is not None and self.value > self.metric.at_most
 
 
-_MOST_STOPPED: Final = 5
+_MOST_STOPPED: Final = 3
 """Number of lines that all patterns together may fail to search in time. The next failure ends the use of a pattern."""
 _SLOW_HINT: Final = "put the text before the value into the pattern, and avoid nested repetitions such as (a+)+"
 

@@ -97,7 +97,7 @@ def fetch_tree(
     for listed in _listed(host, source, patterns, skipped):
         names.append(listed.entry.path)
         local = placed_entry(listed.entry, place)
-        if not same(local, entry_at(root, os.fsencode(local.path))):
+        if not _is_present(root, local):
             missing.append(listed)
     download = _Download(host, source, to, place)
     try:
@@ -110,6 +110,14 @@ def fetch_tree(
             on_skipped(skip)
     lost = {skip.path for skip in skipped} | {item.entry.path for item in download.too_large}
     return sorted(name for name in names if name not in lost)
+
+
+def _is_present(root: bytes, local: Entry) -> bool:
+    """Return True if the local entry need not be downloaded."""
+    try:
+        return same(local, entry_at(root, os.fsencode(local.path)))
+    except OSError:  # for example, the name is too long; the download reports it
+        return False
 
 
 def _listed(

@@ -137,6 +137,7 @@ def test_malformed_parts_of_a_sparse_file_are_rejected(to: Path, sent: bytes) ->
 
 def test_file_that_the_local_file_system_cannot_store_does_not_prevent_others(to: Path) -> None:
     """A file longer than the file system allows, and a name that is too long."""
+    to.mkdir()
     name = "n" * 300
     answer = Output(
         [
