@@ -15,7 +15,6 @@ from typing import NamedTuple
 from cloudgpu.errors import StateError
 from cloudgpu.ssh.transfer.node_read import FOLLOWS, PARTS_FOLLOW, SKIPPED, stays_inside
 from cloudgpu.ssh.transfer.node_tree import EXTENT, Entry
-from cloudgpu.text import command
 
 _PREFIX = ".cloudgpu-part-"
 _PART = "file"
@@ -246,9 +245,6 @@ class DownloadDirectory:
         """Receive one file and move it into place. Return False if the stream ends early or is malformed.
 
         For a file that the node could not open, the stream contains only a marker byte, and the result is True.
-
-        Raises:
-            StateError: A local symlink, file or directory blocks the path of the file.
         """
         announced = b"".join(arriving.take(1))
         if announced not in (FOLLOWS, PARTS_FOLLOW):
@@ -299,9 +295,14 @@ class DownloadDirectory:
 
     @contextlib.contextmanager
     def _storing(self, entry: Entry) -> Iterator[None]:
-        """Record the entry if the local file system cannot store it, instead of failing for all files."""
+        """Record the entry if it cannot be stored, instead of failing for all files.
+
+        Either the local file system does not allow its name or size, or a local file or directory is in its place.
+        """
         try:
             yield
+        except StateError as err:
+            self.unstorable[entry.path] = err.message
         except OSError as err:
             if err.errno not in _UNSTORABLE:
                 raise
@@ -319,31 +320,28 @@ class DownloadDirectory:
             (self._to / entry.path).unlink()
 
     def link(self, entry: Entry) -> None:
-        """Create a symlink.
-
-        Raises:
-            StateError: A local symlink, file or directory blocks the path of the symlink.
-        """
+        """Create a symlink."""
         self._part.unlink(missing_ok=True)
         with self._storing(entry):
             self._part.symlink_to(entry.link or ".")
             self._move_into_place(entry)
 
     def _move_into_place(self, entry: Entry) -> None:
-        """Move the received file or symlink into place. Reject symlinks among its parents; they may lead anywhere."""
+        """Move the received file or symlink into place. Reject symlinks among its parents; they may lead anywhere.
+
+        Raises:
+            StateError: A local symlink, file or directory blocks the path.
+        """
         here = self._to
         for name in PurePosixPath(entry.path).parts[:-1]:
             here = here / name
             if here.is_symlink() or (here.exists() and not here.is_dir()):
-                raise StateError(
-                    f"cannot download {entry.path}: {here} is in the way", hint=f"move or delete {command(str(here))}"
-                )
+                raise StateError(f"{here} is in the way; move or delete it")
             here.mkdir(exist_ok=True)
         try:
             self._part.replace(self._to / entry.path)
         except IsADirectoryError as err:
-            raise StateError(f"cannot download {entry.path}: {self._to / entry.path} is a directory",
-                             hint="move or delete the directory") from err  # fmt: skip
+            raise StateError(f"{self._to / entry.path} is a directory; move or delete it") from err
 
 
 def _parts(arriving: ReceiveStream, size: int) -> Iterator[tuple[int, int]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.errors import CloudGpuError, RemoteCommandError, StateError
+from cloudgpu.errors import RemoteCommandError, StateError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.transfer import node_program, receive
@@ -341,8 +341,10 @@ def test_conflicting_names_are_rejected_and_never_escape_the_directory(to: Path,
         [["d/x", 1, 1, 0o644, None], ["d", 0, 0, 0, "e"]],
     ):
         files = [b"x" for entry in entries if entry[4] is None]
-        with pytest.raises(CloudGpuError):
-            fetch_tree(ScriptedNode(listed(*entries), contents(*files)), "/work", [], to)
+        skipped: list[SkippedDownload] = []
+        fetch_tree(ScriptedNode(listed(*entries), contents(*files)), "/work", [], to, skipped.append)
+        assert [one.lost for one in skipped] == [True]
+        assert "move or delete it" in skipped[0].reason
     twice = [["t", 1, 1, 0o644, None], ["t", 1, 1, 0o644, None]]
     fetch_tree(ScriptedNode(listed(*twice), contents(b"1", b"2")), "/work", [], to)
     assert (to / "t").read_bytes() == b"2"

@@ -90,11 +90,13 @@ def test_files_are_never_written_through_a_symlink(tmp_path: Path) -> None:
     to = tmp_path / "to"
     to.mkdir()
     (to / "sub").symlink_to(outside)
-    with DownloadDirectory(to) as landing, pytest.raises(StateError, match="in the way"):
-        landing.receive(Entry("sub/x", 1, 1, 0o644, None), ReceiveStream(iter([FOLLOWS + b"x"])))
+    with DownloadDirectory(to) as landing:
+        assert landing.receive(Entry("sub/x", 1, 1, 0o644, None), ReceiveStream(iter([FOLLOWS + b"x"])))
+        assert landing.unstorable == {"sub/x": f"{to}/sub is in the way; move or delete it"}
     (to / "dir").mkdir()
-    with DownloadDirectory(to) as landing, pytest.raises(StateError, match="is a directory"):
-        landing.receive(Entry("dir", 1, 1, 0o644, None), ReceiveStream(iter([FOLLOWS + b"x"])))
+    with DownloadDirectory(to) as landing:
+        assert landing.receive(Entry("dir", 1, 1, 0o644, None), ReceiveStream(iter([FOLLOWS + b"x"])))
+        assert landing.unstorable == {"dir": f"{to}/dir is a directory; move or delete it"}
     assert not list(outside.iterdir())
     assert sorted(path.name for path in to.iterdir()) == ["dir", "sub"]
 
