@@ -180,15 +180,20 @@ def find_values(query: Query, text: str, note: mmap.mmap | bytearray) -> list[tu
 
     `note` receives the position of each search before it starts.
     """
-    raw = text.splitlines()
-    plain = [plain_text(line) for line in raw]
-    whole = "\n".join(plain)
+    raw: list[str] = []
+    plain: list[str] = []
+    whole, raw_whole = text, text
+    if not text.replace("\n", "").replace("\t", "").isprintable():
+        raw = text.splitlines()
+        plain = [plain_text(line) for line in raw]
+        whole, raw_whole = "\n".join(plain), "\n".join(raw)
     searches = []
     for index, pattern in query.patterns.items():
         on_escapes = _ESCAPE_IN_PATTERN.search(pattern) is not None
         _POSITION.pack_into(note, 0, _WHOLE_BLOCK, index)
-        if index in query.by_line or may_match(pattern, "\n".join(raw) if on_escapes else whole):
-            searches.append((index, re.compile(pattern), raw if on_escapes else plain))
+        if index in query.by_line or may_match(pattern, raw_whole if on_escapes else whole):
+            raw = raw or text.splitlines()
+            searches.append((index, re.compile(pattern), raw if on_escapes else plain or raw))
     found = []
     for at in range(len(raw) if searches else 0):
         for index, compiled, lines in searches:
