@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from cloudgpu.errors import UsageError
 from cloudgpu.ssh.transfer.glob import translate
@@ -44,13 +44,3 @@ def path_matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
     """
     compiled = [re.compile(os.fsencode(text), re.DOTALL) for text in glob_regexes(patterns)]
     return lambda path: any(matches(pattern, os.fsencode(path)) for pattern in compiled)
-
-
-def matching_paths(paths: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """Return the paths that match at least one pattern, in the given order. Without patterns, every path matches.
-
-    Raises:
-        UsageError: A pattern is not a valid glob.
-    """
-    matcher = path_matcher(patterns)
-    return [path for path in paths if matcher(path)]
