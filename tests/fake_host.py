@@ -12,8 +12,8 @@ from cloudgpu.ssh.base import COMMAND_S, FailureCallback, OnBytes, Result, ignor
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.failure_text import node_label, require_success
 from cloudgpu.ssh.openssh_command import ServerKey
-from cloudgpu.ssh.transfer.patterns import matching_paths
-from cloudgpu.ssh.transfer.receive import OnSkipped, SkippedDownload
+from cloudgpu.ssh.transfer.patterns import path_matcher
+from cloudgpu.ssh.transfer.receive import OnSkipped, PlaceOf, SkippedDownload, same_place
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,8 @@ class FakeHost:
         to: Path,
         on_skipped: OnSkipped | None = None,
         on_bytes: OnBytes = ignore_bytes,
+        *,
+        place: PlaceOf = same_place,
     ) -> list[str]:
         """Write the matching stored files to disk; return their relative paths."""
         if on_skipped is not None:
@@ -151,9 +153,9 @@ class FakeHost:
                 on_skipped(skip)
         prefix = source.rstrip("/") + "/"
         below = sorted(path.removeprefix(prefix) for path in self.files if path.startswith(prefix))
-        names = matching_paths(below, patterns)
+        names = list(filter(path_matcher(patterns), below))
         for name in names:
-            self.get_file(prefix + name, to / name)
+            self.get_file(prefix + name, to / place(name))
         total = sum(len(self.files[prefix + name]) for name in names)
         on_bytes(total, total)
         return names

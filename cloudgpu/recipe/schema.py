@@ -109,11 +109,12 @@ class Recipe(Section):
     work: Work | None = None
     """Amount of work, used by the plan to estimate time and cost."""
     outputs: tuple[str, ...] = ()
-    """Files and directories below the work directory to download when the run finishes; globs are allowed."""
+    """Files and directories below the work directory to download when the run finishes; globs are allowed. The head
+    node's outputs are stored directly in the run's `outputs` directory, the outputs of node 1 in `node-1/`. In a run on
+    several nodes, outputs of the head node that are named like such a directory are stored in `node-0/`."""
     outputs_to: str | None = None
     """S3 URL to which every node also uploads its `outputs` when the run finishes, for example
-    `s3://bucket/results/{run}`. The head node's outputs are stored directly below this URL, the outputs of node 1 below
-    `node-1/`."""
+    `s3://bucket/results/{run}`. The names below this URL are those in the run's `outputs` directory."""
     checkpoint: Checkpoint | None = None
     """Checkpoint directory, upload and resume."""
     tags: Annotated[dict[str, str], AfterValidator(check_tags)] = Field(default_factory=dict)

@@ -4,18 +4,18 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.data.checkpoints import finish_checkpoint_upload
 from cloudgpu.run.data.prepare import release_datasets
-from cloudgpu.run.data.uploads import finish_uploads
+from cloudgpu.run.data.uploads import finish_uploads, place_on_head
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Report, ignore_progress, report_transfer
 from cloudgpu.ssh.fanout import run_on_all
-from cloudgpu.ssh.transfer.patterns import matching_paths
-from cloudgpu.ssh.transfer.receive import SkippedDownload
+from cloudgpu.ssh.transfer.patterns import path_matcher
+from cloudgpu.ssh.transfer.receive import SkippedDownload, same_place
 from cloudgpu.text import printable
 
 _NAMED: Final = 20
@@ -79,17 +79,17 @@ class Collected:
 def collect(job: Job, agents: Sequence[Agent], to: Path, report: Report = ignore_progress) -> Collected:
     """Download the outputs, complete the uploads to S3, and release the datasets.
 
-    The outputs of the head node are stored in `to`, the outputs of every other node in `to/node-N`. A node that fails
-    adds a line to `failures` instead of raising an error, so that the outputs of the other nodes are still downloaded.
+    The outputs of the head node are stored in `to`, except for those that `place_on_head` moves, and the outputs of
+    every other node in `to/node-N`. A node that fails adds a line to `failures` instead of raising an error, so that
+    the outputs of the other nodes are still downloaded.
     """
     checkpoint_remark, checkpoint_failures = _kept(job, agents)
     upload_remark, upload_failures = finish_uploads(job, agents)
     fetched = _fetch_outputs(job, agents, to, report)
     remarks = (*filter(None, (checkpoint_remark, upload_remark)), *release_datasets(job, agents))
-    present = [name for name in fetched.files if (to / name).exists()]  # a dangling symlink is not an output
-    unmatched = [pattern for pattern in job.recipe.outputs if not _matched(pattern, present)]
+    unmatched = [pattern for pattern in job.recipe.outputs if not _matched(pattern, fetched.files, to)]
     matched_but_skipped = {pattern: found for pattern in unmatched if (found := _skipped_by(pattern, fetched.skipped))}
-    unreadable = [output.text for output in fetched.skipped if output.lost]
+    unreadable = _named([output.text for output in fetched.skipped if output.lost])
     empty = [
         f"no file that matches {pattern} could be fetched: {skipped.text}"
         for pattern, skipped in matched_but_skipped.items()
@@ -97,14 +97,15 @@ def collect(job: Job, agents: Sequence[Agent], to: Path, report: Report = ignore
     ]
     missing = () if fetched.failures else tuple(pattern for pattern in unmatched if pattern not in matched_but_skipped)
     lost = (*fetched.failures, *unreadable, *empty, *checkpoint_failures, *upload_failures)
-    return Collected(tuple(fetched.files), missing, lost, remarks=remarks, skipped=tuple(fetched.skipped))
+    return Collected(
+        tuple(file.local for file in fetched.files), missing, lost, remarks=remarks, skipped=tuple(fetched.skipped)
+    )
 
 
 def _skipped_by(pattern: str, skipped: Sequence[SkippedOutput]) -> SkippedOutput | None:
     """Return the first skipped path that matches a pattern."""
-    return next(
-        (output for output in skipped if output.path and matching_paths([output.path.rstrip("/")], [pattern])), None
-    )
+    matches = path_matcher([pattern])
+    return next((output for output in skipped if output.path and matches(output.path.rstrip("/"))), None)
 
 
 def _kept(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
@@ -116,9 +117,21 @@ def _kept(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
         return "", (err.message,)
 
 
+def _named(lines: list[str]) -> list[str]:
+    """Return the first lines, and the number of the others."""
+    return lines if len(lines) <= _NAMED else [*lines[:_NAMED], f"{len(lines) - _NAMED} more outputs cannot be fetched"]
+
+
+class _FetchedFile(NamedTuple):
+    """A downloaded file: its path on its node, relative to the work directory, and its path below the outputs."""
+
+    path: str
+    local: str
+
+
 @dataclass(frozen=True)
 class _Fetched:
-    files: list[str] = field(default_factory=list)
+    files: list[_FetchedFile] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     skipped: list[SkippedOutput] = field(default_factory=list)
 
@@ -127,14 +140,18 @@ def _fetch_outputs(job: Job, agents: Sequence[Agent], to: Path, report: Report) 
     patterns = list(job.recipe.outputs)
     by_index = {agent.host.node.index: agent for agent in agents}
 
-    def fetch(index: int) -> tuple[list[str], list[SkippedOutput]]:
+    def fetch(index: int) -> tuple[list[_FetchedFile], list[SkippedOutput]]:
         agent = by_index[index]
         target = to if index == 0 else to / f"node-{index}"
+        place = place_on_head if index == 0 and len(job.inventory.nodes) > 1 else same_place
         skipped: list[SkippedDownload] = []
         with report_transfer(report, "downloading outputs", index) as on_bytes:
-            names = agent.host.fetch_tree(job.workdir(agent.home), patterns, target, skipped.append, on_bytes)
+            workdir = job.workdir(agent.home)
+            names = agent.host.fetch_tree(workdir, patterns, target, skipped.append, on_bytes, place=place)
         named = [SkippedOutput(index, entry.path, entry.reason, entry.lost) for entry in skipped]
-        return names, [*named, *_dangling(index, target, names)]
+        prefix = "" if index == 0 else f"node-{index}/"
+        files = [_FetchedFile(name, prefix + place(name)) for name in names]
+        return files, [*named, *_dangling(index, to, files)]
 
     fetched = _Fetched()
     answers = run_on_all([agent.host for agent in agents], lambda host: fetch(host.node.index)) if patterns else {}
@@ -142,21 +159,21 @@ def _fetch_outputs(job: Job, agents: Sequence[Agent], to: Path, report: Report) 
         if isinstance(answer, CloudGpuError):
             fetched.failures.append(f"node {index}: {answer.message}")
         else:
-            fetched.files.extend(name if index == 0 else f"node-{index}/{name}" for name in answer[0])
+            fetched.files.extend(answer[0])
             fetched.skipped.extend(answer[1])
     return fetched
 
 
-def _dangling(index: int, target: Path, names: Sequence[str]) -> Iterator[SkippedOutput]:
+def _dangling(index: int, to: Path, files: Sequence[_FetchedFile]) -> Iterator[SkippedOutput]:
     """Yield the downloaded symlinks whose targets were not downloaded."""
-    for name in names:
-        place = target / name
+    for file in files:
+        place = to / file.local
         if place.is_symlink() and not place.exists():
-            missing = os.path.normpath(Path(name).parent / place.readlink())
-            yield SkippedOutput(index, name, f"symlink to {missing}, which was not fetched")
+            missing = os.path.normpath(Path(file.path).parent / place.readlink())
+            yield SkippedOutput(index, file.path, f"symlink to {missing}, which was not fetched")
 
 
-def _matched(pattern: str, files: Sequence[str]) -> bool:
-    paths = [Path(*Path(name).parts[1:]) if name.startswith("node-") else Path(name) for name in files]
-    wanted_path = pattern.rstrip("/")
-    return any(path.match(wanted_path) or wanted_path in (str(path), *map(str, path.parents)) for path in paths)
+def _matched(pattern: str, files: Sequence[_FetchedFile], to: Path) -> bool:
+    """Return True if a file matches. A dangling symlink is not an output."""
+    matches = path_matcher([pattern])
+    return any(matches(file.path) and (to / file.local).exists() for file in files)

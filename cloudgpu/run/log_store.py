@@ -62,22 +62,6 @@ class LogStore:
             raise unwritable_error(self._paths.logs, err) from err
         return True
 
-    def lines(self, rank: int) -> Iterator[str]:
-        """Yield the lines of a rank's log that are already downloaded.
-
-        Raises:
-            StateError: The local log cannot be read.
-        """
-        path = self._paths.log(rank)
-        try:
-            with open_for_reading(path) as log:
-                while raw := log.readline(_LONGEST_LINE_BYTES):
-                    yield from raw.decode(errors="replace").splitlines()
-        except FileNotFoundError:
-            return
-        except OSError as err:
-            raise unreadable_log_error(path, err) from err
-
     def blocks(self, rank: int, start: int = 0) -> Iterator[tuple[str, ...]]:
         """Yield the lines of a rank's log from byte `start` in blocks, which is much faster than line by line.
 

@@ -1,13 +1,16 @@
 """Parse metrics from rank output with the recipe's patterns."""
 
+import functools
 import math
-import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from cloudgpu.recipe.schema import Metric
+from cloudgpu.run.metric_search import Query, SearchProcess, Stopped
 from cloudgpu.run.metric_series import Series, aggregate_over_ranks, series_to_aggregate
+from cloudgpu.text import plural
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class Measured:
     """Number of values that the result is computed from."""
     printed: int = 0
     """Number of values printed by all ranks, including skipped warm-up values and values of unused ranks."""
+    is_unknown: bool = False
+    """True if the pattern was too slow for the output, so that values may have been missed."""
 
     @property
     def share(self) -> float | None:
@@ -48,36 +53,69 @@ class Measured:
         return self.value is not None and self.metric.at_most is not None and self.value > self.metric.at_most
 
 
-_LONGEST_LINE = 16384
-"""Maximum number of characters searched per line, because patterns may be slow."""
-
-
-_NOT_BY_TEXT = re.compile(r"\\[AZzDWB]|\[\^|\(\?(?!P[<=]|:)|[*+?}]\+")
-"""Syntax with which a search of the whole text could miss a line or take too long."""
+_MOST_STOPPED: Final = 3
+"""Number of lines that all patterns together may fail to search in time. The next failure ends the use of a pattern."""
+_SLOW_HINT: Final = "put the text before the value into the pattern, and avoid nested repetitions such as (a+)+"
 
 
 class Metrics:
     """The values of every metric, by rank."""
 
-    def __init__(self, metrics: Mapping[str, Metric]) -> None:
+    def __init__(self, metrics: Mapping[str, Metric], process: SearchProcess | None = None) -> None:
+        """Prepare the search. By default, all metrics share one search process."""
         self._metrics = dict(metrics)
-        self._patterns = {name: re.compile(metric.pattern) for name, metric in metrics.items()}
-        self._filters = [_line_filter(metric.pattern) for metric in metrics.values()]
+        self._names = list(metrics)
         self._series: dict[str, dict[int, Series]] = defaultdict(dict)
+        self._process = process or _search_process()
+        self._by_line: set[int] = set()
+        self._stopped: Counter[int] = Counter()
+        self._given_up: set[int] = set()
 
-    def may_match(self, text: str) -> bool:
-        """Return False if no line of the text matches any pattern. One search is faster than one for each line."""
-        return any(pattern is None or pattern.search(text) is not None for pattern in self._filters)
-
-    def read(self, line: str, rank: int = 0) -> list[tuple[str, float, str]]:
-        """Parse one line of a rank's output, record its metrics, and return each metric's (name, value, unit)."""
+    def read(self, text: str, rank: int = 0) -> list[tuple[str, float, str]]:
+        """Parse lines of a rank's output, record their metrics, and return each metric's (name, value, unit)."""
         values = []
-        for name, pattern in self._patterns.items():
-            value = _number(pattern.search(line[:_LONGEST_LINE]))
-            if value is not None:
-                self._series_of(name, rank).add(value)
-                values.append((name, value, self._metrics[name].unit))
+        for index, value in self._found(text):
+            name = self._names[index]
+            self._series_of(name, rank).add(value)
+            values.append((name, value, self._metrics[name].unit))
         return values
+
+    def _found(self, text: str) -> list[tuple[int, float]]:
+        """Search the lines with every pattern that has not failed too often.
+
+        A search that takes too long is repeated without its line, or, if it was a search of the whole text, line by
+        line. The number of repetitions is limited for all of the output, so a pattern delays a run by seconds at most.
+        """
+        without: dict[int, list[int]] = defaultdict(list)
+        while patterns := {
+            index: self._metrics[name].pattern for index, name in enumerate(self._names) if index not in self._given_up
+        }:
+            try:
+                found = self._process.search(Query(patterns, without, sorted(self._by_line)), text)
+            except OSError:  # the machine is out of processes or memory
+                self._given_up.update(patterns)
+                break
+            if not isinstance(found, Stopped):
+                return found
+            if found.line < 0 and found.pattern not in self._by_line:
+                self._by_line.add(found.pattern)
+                continue
+            without[found.pattern].append(found.line)
+            self._stopped[found.pattern] += 1
+            if found.line < 0 or self._stopped.total() > _MOST_STOPPED:
+                self._given_up.add(found.pattern)
+        return []
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """One message for each metric whose pattern could not be matched against every line."""
+        return tuple(
+            f"metric {name} is unknown: its pattern is too slow for this output; {_SLOW_HINT}"
+            if index in self._given_up
+            else f"metric {name}: its pattern was too slow for {plural(self._stopped[index], 'line')}; {_SLOW_HINT}"
+            for index, name in enumerate(self._names)
+            if index in self._given_up or self._stopped[index]
+        )
 
     def measured(self) -> tuple[Measured, ...]:
         """Return the result of every metric in the recipe."""
@@ -85,30 +123,18 @@ class Metrics:
 
     def _measured(self, name: str, metric: Metric) -> Measured:
         by_rank = self._series[name]
+        printed = sum(series.printed for series in by_rank.values())
+        if self._names.index(name) in self._given_up:
+            return Measured(name, None, metric, 0, printed, is_unknown=True)
         counting = series_to_aggregate(metric, by_rank)
         counted = sum(series.counted for series in counting)
-        printed = sum(series.printed for series in by_rank.values())
         return Measured(name, aggregate_over_ranks(metric, counting), metric, counted, printed)
 
     def _series_of(self, name: str, rank: int) -> Series:
         return self._series[name].setdefault(rank, Series(self._metrics[name]))
 
 
-def _number(match: re.Match[str] | None) -> float | None:
-    text = None if match is None else match["value"]
-    if text is None:
-        return None
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return None
-
-
-def _line_filter(pattern: str) -> re.Pattern[str] | None:
-    """Return a pattern that matches a text whenever `pattern` matches one of its lines; None if there is none.
-
-    With MULTILINE, a match of a line is also a possible match of the whole text, unless the pattern looks around, keeps
-    the engine from backtracking, or refers to the ends of the text. Classes that match almost everything are excluded,
-    because their matches could extend over the whole text and take time quadratic in its length.
-    """
-    return None if _NOT_BY_TEXT.search(pattern) else re.compile(pattern, re.MULTILINE)
+@functools.cache
+def _search_process() -> SearchProcess:
+    """Return the process that searches for all metrics. It starts with the first search."""
+    return SearchProcess()

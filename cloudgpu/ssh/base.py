@@ -9,7 +9,7 @@ from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.openssh_command import ServerKey
-from cloudgpu.ssh.transfer.receive import OnSkipped
+from cloudgpu.ssh.transfer.receive import OnSkipped, PlaceOf, same_place
 
 CONNECT_S: Final = 15.0
 """Default time limit, in seconds, for connecting to a node that has booted."""
@@ -123,10 +123,12 @@ class Host(Protocol):
         to: Path,
         on_skipped: OnSkipped | None = None,
         on_bytes: OnBytes = ignore_bytes,
+        *,
+        place: PlaceOf = same_place,
     ) -> list[str]:
         """Download the matching files from a remote directory; return their relative paths.
 
-        `on_skipped` is called for every entry that cannot be downloaded.
+        `on_skipped` is called for every entry that cannot be downloaded, and `place` returns the local path of a path.
         """
 
     def forward(

@@ -23,8 +23,8 @@ from cloudgpu.ssh.handshake import Opened, open_link, open_socket
 from cloudgpu.ssh.openssh_command import ServerKey
 from cloudgpu.ssh.session import CommandSession, KeepaliveLimits, SessionStream
 from cloudgpu.ssh.tcp_connector import TcpConnector
-from cloudgpu.ssh.transfer import transfer
-from cloudgpu.ssh.transfer.receive import OnSkipped
+from cloudgpu.ssh.transfer import fetch, transfer
+from cloudgpu.ssh.transfer.receive import OnSkipped, PlaceOf, same_place
 from cloudgpu.ssh.transport import LOST, WINDOW_BYTES, Link, RefusedChannel
 from cloudgpu.ssh.tunnel import Tunnel, listen_on_loopback, listen_on_next_free_port
 
@@ -230,10 +230,12 @@ class SshHost:
         to: Path,
         on_skipped: OnSkipped | None = None,
         on_bytes: OnBytes = ignore_bytes,
+        *,
+        place: PlaceOf = same_place,
     ) -> list[str]:
         """Download the matching files from a remote directory; return their relative paths.
 
-        `on_skipped` is called for every entry that cannot be downloaded.
+        `on_skipped` is called for every entry that cannot be downloaded, and `place` returns the local path of a path.
 
         Raises:
             UsageError: A pattern is not a valid glob.
@@ -241,7 +243,7 @@ class SshHost:
             RemoteCommandError: A remote file cannot be read.
             ConnectError: The connection was lost. Files that were received completely are kept.
         """
-        return transfer.fetch_tree(self, source, patterns, to, on_skipped, on_bytes)
+        return fetch.fetch_tree(self, source, patterns, to, on_skipped, on_bytes, place=place)
 
     def forward(
         self,

@@ -11,6 +11,7 @@ from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.failure_text import CHECK_NODE_HINT, TimeLimitError
 from cloudgpu.ssh.transport import LOST, Link
+from cloudgpu.text import size_text
 
 _CHUNK_BYTES = 1 << 24
 _OVERHEAD_BYTES = 64
@@ -18,6 +19,8 @@ _LEAST_BYTES = 1 << 10
 _INLINE_STDIN_BYTES = 1 << 16
 _STDERR_KEPT_BYTES = 1 << 20
 _TICK_S = 5.0
+LEAST_BYTES_PER_S = 1024
+"""Minimum speed of a transfer. A byte alone does not restart its time limit, or a node could delay it forever."""
 LONGEST_LINE = 32 << 20
 """Maximum number of characters in a line. One MiB of log bytes that are not UTF-8 takes six MiB as JSON."""
 
@@ -68,7 +71,9 @@ class CommandSession:
         self._wake = _Wake()
         self._closed_here = False
         self._limit_s: float | None = None
+        self._end: float | None = None
         self._since = clock.monotonic()
+        self._moved_bytes = 0
         self.stderr = bytearray()
         self.on_stderr: Callable[[bytes], None] | None = None
         """Called with each chunk of standard error, in the thread that reads `output`."""
@@ -91,17 +96,19 @@ class CommandSession:
         except LOST as err:
             raise self._lost(err) from err
 
-    def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
+    def output(self, timeout_s: float | None = None, whole_s: float | None = None) -> Iterator[bytes]:
         """Yield standard output as it arrives, and keep the last MiB of standard error.
 
-        The time limit starts with the iteration, and restarts at each `renew` and after each chunk of standard input.
+        The time limits start with the iteration. `timeout_s` restarts at each `renew`; standard input counts as
+        transferred. `whole_s` never restarts.
 
         Raises:
-            TimeLimitError: The time limit of `timeout_s` seconds expired. SIGTERM was sent to the command.
+            TimeLimitError: A time limit expired. SIGTERM was sent to the command.
             ConnectError: The connection was lost, or the server stopped responding or rejected the command.
         """
         self._limit_s = timeout_s
         self.renew()
+        self._end = None if whole_s is None else self._since + whole_s
         packets, since = self._link.packets_received, self._clock.monotonic()
         try:
             while not self._finished():
@@ -124,6 +131,13 @@ class CommandSession:
     def renew(self) -> None:
         """Restart the time limit of `output`."""
         self._since = self._clock.monotonic()
+        self._moved_bytes = 0
+
+    def count(self, size: int) -> None:
+        """Count transferred bytes. Restart the time limit if they are as many as the minimum speed requires."""
+        self._moved_bytes += size
+        if self._limit_s is not None and self._moved_bytes >= self._limit_s * LEAST_BYTES_PER_S:
+            self.renew()
 
     @property
     def exit_code(self) -> int:
@@ -170,13 +184,20 @@ class CommandSession:
         return tick if left_s is None else max(0.0, min(tick, left_s))
 
     def _left_s(self) -> float | None:
-        return None if self._limit_s is None else self._since + self._limit_s - self._clock.monotonic()
+        now = self._clock.monotonic()
+        ends = [] if self._limit_s is None else [self._since + self._limit_s]
+        ends += [] if self._end is None else [self._end]
+        return min((end - now for end in ends), default=None)
 
     def _check_time(self) -> None:
         left_s = self._left_s()
         if left_s is not None and left_s <= 0:
             self.end()
+            if self._end is not None and self._end <= self._clock.monotonic():
+                raise TimeLimitError(f"{self.who}: the command took too long", hint=self.hint)
             message = f"{self.who}: the command exceeded its time limit of {self._limit_s:g} s"
+            if self._moved_bytes:
+                message += f", in which only {size_text(self._moved_bytes)} were transferred"
             raise TimeLimitError(message, hint=self.hint)
 
     def _check_alive(self, silent_s: float) -> None:
@@ -217,7 +238,7 @@ class CommandSession:
                 for piece in pieces:
                     for at in range(0, len(piece), step):
                         self._channel.sendall(piece[at : at + step])
-                        self.renew()
+                        self.count(min(step, len(piece) - at))
             finally:
                 self._channel.shutdown_write()
 

@@ -14,8 +14,8 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.base import COMMAND_S, FailureCallback, OnBytes, Result, ignore_bytes, ignore_failure
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.failure_text import require_success
-from cloudgpu.ssh.transfer.patterns import matching_paths
-from cloudgpu.ssh.transfer.receive import OnSkipped
+from cloudgpu.ssh.transfer.patterns import path_matcher
+from cloudgpu.ssh.transfer.receive import OnSkipped, PlaceOf, same_place
 
 
 @dataclass
@@ -112,14 +112,14 @@ class LocalHost:
 
     def fetch_tree(
         self, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None,
-        on_bytes: OnBytes = ignore_bytes,
+        on_bytes: OnBytes = ignore_bytes, *, place: PlaceOf = same_place,
     ) -> list[str]:  # fmt: skip
         del on_skipped, on_bytes
         root = self.directory / source
         found = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
-        names = matching_paths(found, patterns)
+        names = list(filter(path_matcher(patterns), found))
         for name in names:
-            self.get_file(os.fspath(root / name), to / name)
+            self.get_file(os.fspath(root / name), to / place(name))
         return names
 
     def forward(

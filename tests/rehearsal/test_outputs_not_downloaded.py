@@ -72,3 +72,49 @@ def test_attach_after_expiry_reports_the_outputs_as_lost(workspace, until):
     assert workspace.left() == {}
     again = workspace.json("attach", run["run_id"], code=5)
     assert "were downloaded: its cluster was deleted" in again["error"]["message"]
+
+
+HARD_TO_COLLECT = """
+    import os, pathlib
+
+    rank = os.environ["RANK"]
+    out = pathlib.Path(os.environ["CLOUDGPU_OUTPUTS"])
+    print("1" * 43)
+    print("step 1\\r\\x1b[32maccuracy=0.9\\x1b[0m")
+    with (out / "disk.img").open("wb") as file:
+        file.truncate(7 << 40)
+        file.write(b"start")
+    pathlib.Path("node-results.txt").write_text(rank)
+    if rank == "0":
+        pathlib.Path("node-1").mkdir()
+        pathlib.Path("node-1/node-results.txt").write_text("of the head")
+"""
+
+
+def test_slow_metric_sparse_file_and_names_of_nodes_delay_and_lose_nothing(workspace):
+    metrics = """
+        accuracy: {pattern: '^accuracy=(?P<value>[0-9.]+)$', better: higher, at_least: 0.5}
+        slow: {pattern: '(?P<value>(?:[0-9]+,?)+)%', better: higher}
+    """
+    launch = "with: torchrun\nranks_per_node: 1\ncommand: train.py"
+    outputs = "[outputs/, node-results.txt, node-1/]"
+    workspace.recipe(script=HARD_TO_COLLECT, metrics=metrics, launch=launch, outputs=outputs, params="{}")
+    run = workspace.json("train", "plain", "--yes")
+    assert (run["state"], run["unfetched"], run["lost"], run["left"]) == ("succeeded", [], [], [])
+    assert (run["metrics"]["accuracy"]["value"], run["metrics"]["slow"]["value"]) == (0.9, None)
+    assert any("metric slow: its pattern was too slow for 2 lines" in note for note in progress(workspace, run))
+    outputs = workspace.home.run(run["run_id"]).outputs
+    assert {name: (outputs / name).read_bytes() for name in run["outputs"]["files"] if "disk" not in name} == {
+        "node-results.txt": b"0",
+        "node-0/node-1/node-results.txt": b"of the head",
+        "node-1/node-results.txt": b"1",
+    }
+    for image in (outputs / "outputs/disk.img", outputs / "node-1/outputs/disk.img"):
+        assert image.stat().st_size == 7 << 40
+        assert image.stat().st_blocks < 1000
+    assert not any("no file matched" in note for note in run["notes"])
+    assert workspace.left() == {}
+
+
+def progress(workspace, run):
+    return (workspace.home.run(run["run_id"]).root / "progress.log").read_text().splitlines()

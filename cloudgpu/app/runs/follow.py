@@ -34,6 +34,7 @@ from cloudgpu.run.data.files import Files
 from cloudgpu.run.data.prepare import release_datasets_on_failure
 from cloudgpu.run.follow import copy_output, follow
 from cloudgpu.run.job import Job
+from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.metrics import Measured, Metrics
 from cloudgpu.run.progress import MetricValue, Note, RankOutput
 from cloudgpu.run.stage import NO_SECRETS, Staged, send_workdir, stage, stage_images
@@ -273,10 +274,8 @@ class FollowedRun:
             return self._followed(record, services)
 
     def _followed(self, record: RunRecord, services: ServiceProbes) -> FollowResult:
-        metrics, logs = Metrics(recipe_of(record).metrics), services.logs(self._context.home.run(record.run_id))
-        for rank in sorted(rank for ranks in record.ranks.values() for rank in ranks):
-            for line in logs.lines(rank):
-                metrics.read(line, rank)
+        logs = services.logs(self._context.home.run(record.run_id))
+        metrics = _metrics_of_stored_output(record, logs)
         verdict = Verdict("lost")
         unreachable = UnreachableNodes(self._context, record)
         alone = sum(map(len, record.ranks.values())) == 1
@@ -303,6 +302,8 @@ class FollowedRun:
             if not unreachable.all_terminated():
                 raise
             verdict = Verdict("lost", reason=err.message)
+        for problem in metrics.problems:
+            self._context.emit(Note(problem))
         ran_s = verdict.ran_s
         verdict = services.judged(unreachable.judged(verdict, [agent.host.node for agent in self._agents]))
         tail = () if verdict.rank is None else tuple(logs.tail(verdict.rank))
@@ -345,10 +346,8 @@ class FollowedRun:
             lines = text.splitlines()
             shown = [_shortened(line) for line in lines] if max(map(len, lines), default=0) > _LONGEST_SHOWN else lines
             self._context.emit(RankOutput(chunk.rank, tuple(shown), alone, written_at))
-            if metrics.may_match(text):
-                for line in lines:
-                    for name, value, unit in metrics.read(line, chunk.rank):
-                        self._context.emit(MetricValue(name, value, unit))
+            for name, value, unit in metrics.read(text, chunk.rank):
+                self._context.emit(MetricValue(name, value, unit))
 
     def _head(self) -> Host | None:
         """Return the head node, on which services run, or None if it is not connected."""
@@ -359,6 +358,15 @@ class FollowedRun:
 
     def _run_dirs(self, record: RunRecord) -> dict[int, str]:
         return {agent.host.node.index: f"{agent.home}/.cloudgpu/runs/{record.run_id}" for agent in self._agents}
+
+
+def _metrics_of_stored_output(record: RunRecord, logs: LogStore) -> Metrics:
+    """Return the run's metrics with the values in the output that is already on this machine."""
+    metrics = Metrics(recipe_of(record).metrics)
+    for rank in sorted(rank for ranks in record.ranks.values() for rank in ranks):
+        for lines in logs.blocks(rank):
+            metrics.read("\n".join(lines), rank)
+    return metrics
 
 
 def _take_report(report: NodeTransport | SpotNotice, network: RunNetwork, interruptions: Interruptions) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from cloudgpu.app.runs.service_urls import RunService
 from cloudgpu.errors import ConnectError, UsageError
 from cloudgpu.launch.inventory import default_local_port, loopback_address
+from cloudgpu.node.agent.fetch.http_limits import MinimumSpeed, apply_limits
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.text import command
@@ -58,6 +59,8 @@ class Probe:
 
     def _get_page(self, path: str) -> str:
         connection = http.client.HTTPConnection(_LOOPBACK, self.local, timeout=_TIMEOUT_S)
+        # The timeout limits silence only, and a service could send one byte after the other.
+        apply_limits(connection, MinimumSpeed(head_s=_TIMEOUT_S), guarded=False)
         try:
             connection.request("GET", path, headers={"Host": f"localhost:{self._port}", "Connection": "close"})
             status = connection.getresponse().status

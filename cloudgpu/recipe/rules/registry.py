@@ -33,6 +33,7 @@ from cloudgpu.recipe.rules.storage import storage_make_problems, storage_mount_p
 from cloudgpu.recipe.schema import Environment, Recipe
 
 _LONGEST_WORK_S: Final = 100 * 366 * 86400
+_LONGEST_PATTERN: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -185,10 +186,16 @@ def _rehearsal_param_problems(recipe: Recipe) -> Iterator[Problem]:
 def _metric_problems(recipe: Recipe) -> Iterator[Problem]:
     for name, metric in recipe.metrics.items():
         path = ("metrics", name, "pattern")
+        if len(metric.pattern) > _LONGEST_PATTERN:
+            yield Problem(path, f"the pattern is longer than {_LONGEST_PATTERN} characters")
+            continue
         try:
             groups = re.compile(metric.pattern).groupindex
-        except re.error as err:
+        except (re.error, OverflowError) as err:
             yield Problem(path, f"not a regular expression: {err}")
+            continue
+        except RecursionError:
+            yield Problem(path, "not a regular expression: its groups are nested too deeply")
             continue
         if metric.at_least is not None and metric.at_most is not None and metric.at_least > metric.at_most:
             message = f"no value is at least {metric.at_least:g} and at most {metric.at_most:g}"

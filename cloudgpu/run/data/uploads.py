@@ -1,5 +1,6 @@
 """Upload outputs to S3. Every node uploads its own outputs using its IAM role, even if the caller has disconnected."""
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,6 +16,17 @@ from cloudgpu.text import plural, size_text
 
 _NAME: Final = "outputs"
 """Name that distinguishes this upload from the checkpoint upload in the agent."""
+_NODE_DIRECTORY: Final = r"(?i)node-(?:0|[1-9][0-9]*)(?:/|\Z)"
+"""Pattern of the paths that are in the directory of a node. Some file systems ignore the case of names."""
+
+
+def place_on_head(path: str) -> str:
+    """Return the path below the outputs for a path on the head node of several nodes.
+
+    The head node's outputs have no directory of their own, and `node-1` and so on are the directories of the other
+    nodes. Outputs of the head node with such a name are therefore stored in `node-0`.
+    """
+    return f"node-0/{path}" if re.match(_NODE_DIRECTORY, path) else path
 
 
 def outputs_destination(recipe: Recipe, run_id: str) -> str:
@@ -42,6 +54,7 @@ def start_uploads(job: Job, agents: Sequence[Agent], services: Services) -> None
             "source": job.workdir(agent.home),
             "patterns": glob_regexes(job.recipe.outputs),
             "at_end": True,
+            "below_node_0": _NODE_DIRECTORY if index == 0 and len(job.inventory.nodes) > 1 else "",
             **bucket_request(prefix, agent, service),
         }
         agent.ask("keep", request)

@@ -1,10 +1,16 @@
 """Translate glob patterns with git's semantics into regular expressions over bytes.
 
 File names are bytes, and git's `?` matches one byte of a UTF-8 name.
+
+A pattern such as `*a*a*a*a*b` would take `re` exponential time, on this machine and on the nodes. Between two
+asterisks, the first match is always sufficient, because the second asterisk matches whatever follows. The expressions
+therefore keep `re` from trying another one: `(?=(?P<name>...))(?P=name)` is an atomic group for Python 3.8, which the
+nodes may have.
 """
 
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 _CLASSES = {
     b"alnum": rb"0-9A-Za-z",
@@ -21,6 +27,8 @@ _CLASSES = {
     b"xdigit": rb"0-9A-Fa-f",
 }
 _NOT_SLASH = rb"[^/]"
+_STAR = _NOT_SLASH + b"*"
+_DIRECTORIES = rb"(?:.*/)?"
 _LITERAL = re.compile(rb"[^*?\[\\]*")
 
 
@@ -28,7 +36,7 @@ def translate(glob: bytes) -> bytes | None:
     """Return the regular expression for a path relative to the pattern's directory, or None if nothing can match."""
     literal = _LITERAL.match(glob)
     plain = literal.group() if literal else b""
-    out = [re.escape(plain)]
+    pieces = [re.escape(plain)]
     glob = glob[len(plain) :]  # git matches the literal prefix separately, so the `**` in `a**/b` spans directories
     at = 0
     while at < len(glob):
@@ -36,8 +44,45 @@ def translate(glob: bytes) -> bytes | None:
         if step is None:
             return None
         piece, at = step
-        out.append(piece)
-    return b"".join(out)
+        pieces.append(piece)
+    return _joined(pieces)
+
+
+def _joined(pieces: Sequence[bytes]) -> bytes:
+    """Join the pieces so that no asterisk is tried again after the text up to the next asterisk has matched."""
+    numbers = itertools.count()
+    first, *others = _split(pieces, _DIRECTORIES)
+    out = _in_components(first, numbers)
+    for place, run in enumerate(others, 1):
+        text = _in_components(run, numbers)
+        last = place == len(others)
+        out += _DIRECTORIES + text if last else _atomic(rb"(?:.*?/)??" + text, numbers)
+    return out
+
+
+def _in_components(pieces: Sequence[bytes], numbers: Iterator[int]) -> bytes:
+    return b"/".join(_in_component(component, numbers) for component in _split(pieces, b"/"))
+
+
+def _in_component(pieces: Sequence[bytes], numbers: Iterator[int]) -> bytes:
+    first, *others = (b"".join(run) for run in _split(pieces, _STAR))
+    between = b"".join(_atomic(_STAR + b"?" + text, numbers) for text in others[:-1])
+    return first + between + b"".join(_STAR + text for text in others[-1:])
+
+
+def _atomic(pattern: bytes, numbers: Iterator[int]) -> bytes:
+    name = b"g%d" % next(numbers)
+    return b"(?=(?P<" + name + b">" + pattern + b"))(?P=" + name + b")"
+
+
+def _split(pieces: Sequence[bytes], separator: bytes) -> list[list[bytes]]:
+    runs: list[list[bytes]] = [[]]
+    for piece in pieces:
+        if piece == separator:
+            runs.append([])
+        else:
+            runs[-1].append(piece)
+    return runs
 
 
 def _literal(glob: bytes, at: int) -> tuple[bytes, int]:
@@ -60,10 +105,10 @@ def _stars(glob: bytes, at: int) -> tuple[bytes, int]:
         end += 1
     alone = (at == 0 or glob[at - 1 : at] == b"/") and glob[end : end + 1] in (b"", b"/")
     if end == at + 1 or not alone:
-        return _NOT_SLASH + b"*", end
+        return _STAR, end
     if end == len(glob):
         return b".*", end
-    return rb"(?:.*/)?", end + 1
+    return _DIRECTORIES, end + 1
 
 
 def _bracket(glob: bytes, at: int) -> tuple[bytes, int] | None:

@@ -1,9 +1,10 @@
 """The sending half of the node's program: list a directory, and read files. Sent after `node_tree.py`.
 
-`list FROM`: read patterns; return the matching entries, and a reason for each entry that cannot be transferred.
+`list FROM`: read patterns; return the matching entries, in several messages, each with the bytes that it occupies on
+the disk. The last message contains a reason for each entry that cannot be transferred.
 
-`read FROM`: read entries; for each entry, send a byte that shows whether its contents follow, then the contents. At the
-end, send the true sizes of files that shrank, and the read errors.
+`read FROM`: read entries; for each entry, send a byte that shows whether its contents follow, then the contents. The
+holes of a sparse file are not sent. At the end, send the true sizes of files that shrank, and the read errors.
 """
 
 # File names on a node are bytes, which pathlib does not support; the lines above the marker comment are not sent.
@@ -11,8 +12,8 @@ end, send the true sizes of files that shrank, and the read errors.
 
 from __future__ import annotations
 
-from cloudgpu.ssh.transfer.node_tree import CHUNK_BYTES, VERBS, Entry, RefusedError
-from cloudgpu.ssh.transfer.node_tree import answer, encoded, entry_at, place, take_entries, take_json, walk
+from cloudgpu.ssh.transfer.node_tree import CHUNK_BYTES, EXTENT, VERBS, Entry, RefusedError, answer, encoded
+from cloudgpu.ssh.transfer.node_tree import entry_at, place, take_entries, take_json, walk
 
 # -- sent from here on --
 import contextlib
@@ -21,12 +22,41 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Iterator
 from typing import IO
 
-MOST_ENTRIES = 1000000  # both sides hold the whole list in memory
+MOST_ENTRIES = 2000000
 MOST_NAMED = 1000
-FOLLOWS, SKIPPED = b"\001", b"\000"
+ENTRIES_PER_MESSAGE = 500
+BLOCK_BYTES = 512  # of `st_blocks`, whatever the file system
+FOLLOWS, SKIPPED, PARTS_FOLLOW = b"\001", b"\000", b"\002"
 KINDS = {stat.S_IFSOCK: "socket", stat.S_IFIFO: "named pipe", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
+
+
+def stored_bytes(status: os.stat_result) -> int:
+    """Return the bytes that a file occupies on its disk, at most its size. The holes of a sparse file occupy none."""
+    blocks = getattr(status, "st_blocks", None)
+    return status.st_size if blocks is None else min(status.st_size, int(blocks) * BLOCK_BYTES)
+
+
+def extents(file: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the offset and length of the parts of a file, up to `size`, that are not holes.
+
+    A file system that cannot list holes has one part, the whole file.
+    """
+    at = 0
+    while at < size:
+        try:
+            start = os.lseek(file, at, os.SEEK_DATA)
+            end = os.lseek(file, start, os.SEEK_HOLE)
+        except (OSError, AttributeError) as err:
+            if getattr(err, "errno", None) == errno.ENXIO:  # nothing but a hole follows
+                return
+            start, end = at, size
+        if start >= size:
+            return
+        yield start, min(end, size) - start
+        at = end
 
 
 def stays_inside(path: bytes, target: bytes) -> bool:
@@ -100,27 +130,73 @@ def listing(origin: str, source: IO[bytes]) -> None:
     root = place(origin)
     if not os.path.isdir(root):
         raise RefusedError("no such directory")
-    asked = take_json(source)
-    patterns = [re.compile(encoded(str(pattern)), re.DOTALL) for pattern in (asked if isinstance(asked, list) else [])]
-    entries: list[Entry] = []
-    skipped: list[tuple[str, str, bool]] = []
+    patterns = take_patterns(source)
+    found = FoundEntries()
+    skipped = SkippedEntries()
 
     def unreadable(folder: bytes, err: OSError) -> None:
         lost = any(matches(pattern, folder) for pattern in patterns)
-        skipped.append((shown(folder) + "/", "cannot be read: " + str(err.strerror), lost))
+        skipped.add(shown(folder) + "/", "cannot be read: " + str(err.strerror), lost=lost)
 
     for path in walk(root, unreadable):
         if not any(matches(pattern, path) for pattern in patterns):
             continue
-        entry, reason, lost = examined(root, path)
+        entry, stored, reason, lost = examined(root, path)
         if entry is not None:
-            entries.append(entry)
+            found.add(entry, stored)
         elif reason:
-            skipped.append((shown(path), reason, lost))
-        if len(entries) > MOST_ENTRIES:
-            raise RefusedError("more than " + str(MOST_ENTRIES) + " files match; pack them into archives")
-    skipped.sort(key=lambda skip: (not skip[2], skip[0]))
-    answer({"entries": sorted(entries), "skipped": skipped[:MOST_NAMED], "unnamed": max(0, len(skipped) - MOST_NAMED)})
+            skipped.add(shown(path), reason, lost=lost)
+    answer({"entries": found.pending, "skipped": skipped.named(), "unnamed": skipped.unnamed})
+
+
+class FoundEntries:
+    """The entries of a listing. They are sent in several messages, because a list of millions of files needs memory."""
+
+    def __init__(self) -> None:
+        self.pending: list[list[object]] = []
+        """Entries that have not been sent."""
+        self._sent = 0
+
+    def add(self, entry: Entry, stored: int) -> None:
+        """Add an entry, and send the pending ones if they fill a message."""
+        self.pending.append([*entry, stored])
+        if len(self.pending) == ENTRIES_PER_MESSAGE:
+            self._sent += len(self.pending)
+            if self._sent > MOST_ENTRIES:
+                raise RefusedError("more than " + str(MOST_ENTRIES) + " files match; pack them into archives")
+            answer({"entries": self.pending})
+            self.pending = []
+
+
+def take_patterns(source: IO[bytes]) -> list[re.Pattern[bytes]]:
+    """Read a message that contains patterns."""
+    asked = take_json(source)
+    return [re.compile(encoded(str(pattern)), re.DOTALL) for pattern in (asked if isinstance(asked, list) else [])]
+
+
+class SkippedEntries:
+    """The entries that cannot be transferred. Only `MOST_NAMED` are kept, those with lost contents first."""
+
+    def __init__(self) -> None:
+        self._lost: list[tuple[str, str, bool]] = []
+        self._others: list[tuple[str, str, bool]] = []
+        self._count = 0
+
+    def add(self, path: str, reason: str, *, lost: bool) -> None:
+        """Add an entry."""
+        self._count += 1
+        kept = self._lost if lost else self._others
+        if len(kept) < MOST_NAMED:
+            kept.append((path, reason, lost))
+
+    def named(self) -> list[tuple[str, str, bool]]:
+        """Return the entries to report, sorted."""
+        return (sorted(self._lost) + sorted(self._others))[:MOST_NAMED]
+
+    @property
+    def unnamed(self) -> int:
+        """Number of entries that are not reported."""
+        return max(0, self._count - MOST_NAMED)
 
 
 def shown(path: bytes) -> str:
@@ -128,24 +204,24 @@ def shown(path: bytes) -> str:
     return path.decode("utf-8", "surrogateescape")
 
 
-def examined(root: bytes, path: bytes) -> tuple[Entry | None, str, bool]:
-    """Return the entry at `path`, or the reason why it cannot be transferred and whether contents are lost.
+def examined(root: bytes, path: bytes) -> tuple[Entry | None, int, str, bool]:
+    """Return the entry at `path` and the bytes that it occupies, or why it cannot be transferred and if data is lost.
 
     If the entry was deleted in the meantime, return no entry and an empty reason.
     """
     full = os.path.join(root, path)
     try:
-        mode = os.lstat(full).st_mode
-        if stat.S_ISLNK(mode):
+        status = os.lstat(full)
+        if stat.S_ISLNK(status.st_mode):
             text, reason = relative_link(root, path)
-            return (None if reason else Entry(shown(path), 0, 0, 0, shown(text))), reason, False
-        if stat.S_ISREG(mode) and not os.access(full, os.R_OK):
-            return None, "cannot be read: Permission denied", True
-        return entry_at(root, path), KINDS.get(stat.S_IFMT(mode), ""), False
+            return (None if reason else Entry(shown(path), 0, 0, 0, shown(text))), 0, reason, False
+        if stat.S_ISREG(status.st_mode) and not os.access(full, os.R_OK):
+            return None, 0, "cannot be read: Permission denied", True
+        return entry_at(root, path), stored_bytes(status), KINDS.get(stat.S_IFMT(status.st_mode), ""), False
     except FileNotFoundError:
-        return None, "", False  # deleted since its directory was read
+        return None, 0, "", False  # deleted since its directory was read
     except OSError as err:
-        return None, "cannot be read: " + str(err.strerror), True
+        return None, 0, "cannot be read: " + str(err.strerror), True
 
 
 def matches(pattern: re.Pattern[bytes], path: bytes) -> bool:
@@ -170,9 +246,10 @@ def read(origin: str, source: IO[bytes]) -> None:
             sys.stdout.buffer.write(SKIPPED)
             failed[index] = "deleted during the download" if err.errno == errno.ENOENT else str(err.strerror)
             continue
-        sys.stdout.buffer.write(FOLLOWS)
         with file:
-            sent, problem = send(file, entry.size)
+            is_sparse = stored_bytes(os.fstat(file.fileno())) < entry.size
+            sys.stdout.buffer.write(PARTS_FOLLOW if is_sparse else FOLLOWS)
+            sent, problem = (send_parts if is_sparse else send)(file, entry.size)
         if problem:
             failed[index] = problem
         elif sent != entry.size:
@@ -206,6 +283,25 @@ def send(file: IO[bytes], size: int) -> tuple[int, str]:
     for at in range(sent, size, CHUNK_BYTES):
         out.write(bytes(min(CHUNK_BYTES, size - at)))
     return sent, problem
+
+
+def send_parts(file: IO[bytes], size: int) -> tuple[int, str]:
+    """Send a sparse file without its holes; return its size, at most `size`, and the read error, if any."""
+    out = sys.stdout.buffer
+    for offset, length in extents(file.fileno(), size):
+        done = 0
+        while done < length:
+            try:
+                piece = os.pread(file.fileno(), min(CHUNK_BYTES, length - done), offset + done)
+            except OSError as err:
+                out.write(EXTENT.pack(0, 0))
+                return offset + done, str(err.strerror)
+            if not piece:  # truncated in the meantime
+                break
+            out.write(EXTENT.pack(offset + done, len(piece)) + piece)
+            done += len(piece)
+    out.write(EXTENT.pack(0, 0))
+    return min(size, os.fstat(file.fileno()).st_size), ""
 
 
 VERBS.update({"list": listing, "read": read})

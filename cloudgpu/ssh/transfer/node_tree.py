@@ -38,6 +38,8 @@ SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, which Python before 3.10 does not de
 LONGEST_MESSAGE_BYTES = 1 << 30
 MARK = b"\036cloudgpu\036"
 SECOND_NS = 1000000000
+EXTENT = struct.Struct(">QQ")
+"""Offset and length of a part of a sparse file. The parts are sent in order; one of length 0 ends the file."""
 SILENT_S = 120
 """Maximum pause in standard input, in seconds.
 
@@ -177,23 +179,24 @@ def walk(root: bytes, unreadable: Callable[[bytes, OSError], None] | None = None
     while pending:
         folder = pending.pop()
         try:
+            # The entries are not collected first, because a directory may contain millions of files.
             with os.scandir(os.path.join(root, folder)) as scan:
-                entries = list(scan)
+                empty = True
+                for entry in scan:
+                    empty = False
+                    path = folder + entry.name
+                    if path == PART:
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(path + b"/")
+                    else:
+                        yield path
+            if folder and empty:
+                yield folder
         except OSError as err:
             if unreadable is None or not folder:
                 raise
             unreadable(folder.rstrip(b"/"), err)
-            continue
-        if folder and not entries:
-            yield folder
-        for entry in entries:
-            path = folder + entry.name
-            if path == PART:
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                pending.append(path + b"/")
-            else:
-                yield path
 
 
 def plan(to: str, source: IO[bytes]) -> None:
@@ -244,23 +247,28 @@ def claim_alone(to: str, source: IO[bytes]) -> None:
 def apply(to: str, source: IO[bytes]) -> None:
     """Make the directory match the manifest: write contents, then delete extra files."""
     root = place(to)
-    manifest, changed = take_entries(source), take_entries(source)
+    manifest, changed, sparse = take_entries(source), take_entries(source), take_json(source)
+    if not isinstance(sparse, list):
+        raise RefusedError("the transfer is malformed")
     with claim(root):
         part = os.path.join(root, PART)
         shutil.rmtree(part, ignore_errors=True)  # left by a killed transfer
         os.makedirs(part, mode=0o700)
         try:
-            receive(root, changed, source)
+            receive(root, changed, frozenset(sparse), source)
             prune(root, {encoded(entry.path) for entry in manifest})
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
 
-def receive(root: bytes, entries: Iterable[Entry], source: IO[bytes]) -> None:
-    """Write each entry to the temporary directory, then move it to its destination."""
+def receive(root: bytes, entries: Iterable[Entry], sparse: frozenset[int], source: IO[bytes]) -> None:
+    """Write each entry to the temporary directory, then move it to its destination.
+
+    `sparse` contains the indices of the files whose holes are not sent.
+    """
     ready = {b""}
     temporary = os.path.join(root, PART, b"file")
-    for name, size, mtime_ns, mode, link in entries:
+    for index, (name, size, mtime_ns, mode, link) in enumerate(entries):
         path = encoded(name)
         make_parents(root, path, ready)
         if path.endswith(b"/"):
@@ -270,7 +278,7 @@ def receive(root: bytes, entries: Iterable[Entry], source: IO[bytes]) -> None:
         if link is not None:
             os.symlink(encoded(link), temporary)
         else:
-            write(temporary, size, source)
+            write(temporary, size, source, sparse=index in sparse)
             os.chmod(temporary, mode)
             os.utime(temporary, ns=(mtime_ns, mtime_ns))
         full = os.path.join(root, path)
@@ -281,16 +289,34 @@ def receive(root: bytes, entries: Iterable[Entry], source: IO[bytes]) -> None:
             os.replace(temporary, full)
 
 
-def write(path: bytes, size: int, source: IO[bytes]) -> None:
-    """Copy the next `size` bytes of the stream into a new file."""
+def write(path: bytes, size: int, source: IO[bytes], *, sparse: bool = False) -> None:
+    """Copy the next `size` bytes of the stream, or the next sparse file, into a new file."""
     with open(path, "xb", buffering=0) as file:
-        left = size - poured(source, size, file.fileno()) if size >= CHUNK_BYTES else size
-        while left:
-            piece = take(source, min(left, CHUNK_BYTES))
-            left -= len(piece)
-            view = memoryview(piece)
-            while view:
-                view = view[file.write(view) :]
+        if sparse:
+            write_parts(file, size, source)
+        else:
+            copy(source, size - poured(source, size, file.fileno()) if size >= CHUNK_BYTES else size, file)
+
+
+def write_parts(file: IO[bytes], size: int, source: IO[bytes]) -> None:
+    """Write the parts of a sparse file, and leave its holes."""
+    while True:
+        offset, length = EXTENT.unpack(take(source, EXTENT.size))
+        if not length:
+            break
+        file.seek(offset)
+        copy(source, length, file)
+    file.truncate(size)
+
+
+def copy(source: IO[bytes], left: int, file: IO[bytes]) -> None:
+    """Copy the next bytes of the stream into a file."""
+    while left:
+        piece = take(source, min(left, CHUNK_BYTES))
+        left -= len(piece)
+        view = memoryview(piece)
+        while view:
+            view = view[file.write(view) :]
 
 
 def poured(source: IO[bytes], size: int, file: int) -> int:

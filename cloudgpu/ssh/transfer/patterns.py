@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from cloudgpu.errors import UsageError
 from cloudgpu.ssh.transfer.glob import translate
@@ -34,11 +34,13 @@ def glob_regexes(patterns: Sequence[str]) -> list[str]:
     return [glob_regex(pattern) for pattern in patterns or ("**",)]
 
 
-def matching_paths(paths: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """Return the paths that match at least one pattern, in the given order. Without patterns, every path matches.
+def path_matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
+    """Return a function that returns True for a path that matches at least one pattern.
+
+    Without patterns, every path matches.
 
     Raises:
         UsageError: A pattern is not a valid glob.
     """
     compiled = [re.compile(os.fsencode(text), re.DOTALL) for text in glob_regexes(patterns)]
-    return [path for path in paths if any(matches(pattern, os.fsencode(path)) for pattern in compiled)]
+    return lambda path: any(matches(pattern, os.fsencode(path)) for pattern in compiled)

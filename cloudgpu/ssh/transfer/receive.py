@@ -1,23 +1,26 @@
 """Receive downloaded files: check names, write contents to a temporary directory, then move files into place."""
 
 import contextlib
+import errno
 import fcntl
 import os
+import posixpath
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cloudgpu import files
 from cloudgpu.errors import StateError
-from cloudgpu.ssh.transfer.node_read import FOLLOWS, SKIPPED, stays_inside
-from cloudgpu.ssh.transfer.node_tree import Entry, is_folder
-from cloudgpu.text import command
+from cloudgpu.ssh.transfer.node_read import FOLLOWS, PARTS_FOLLOW, SKIPPED, stays_inside
+from cloudgpu.ssh.transfer.node_tree import EXTENT, Entry, is_folder
 
 _PREFIX = ".cloudgpu-part-"
 _LOCKED = "lock-"
+_PART = "file"
 _LOCK = "lock"
 """File in a temporary directory that is locked while a process uses the directory."""
 _HEADER_BYTES = 8
@@ -28,6 +31,12 @@ _MOST = 1 << 62
 """Upper limit for sizes and times. No real file exceeds it, and system calls do not accept larger numbers."""
 _LONGEST_NAME = 4096
 _LONGEST_REASON = 4096
+_RESERVE_BYTES = 64 << 20
+"""Disk space that downloads leave free for records and other programs; a tenth of the free space if that is less."""
+_CHECK_EVERY_BYTES = 16 << 20
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_UNSTORABLE = frozenset({errno.EFBIG, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL})
+"""Errors that concern one file: its size or its name is not possible on the local file system."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,47 @@ class SkippedDownload:
 
 OnSkipped = Callable[[SkippedDownload], None]
 """Called for each file that could not be downloaded."""
+PlaceOf = Callable[[str], str]
+"""Returns the path below the local directory of a path below the source directory."""
+
+
+def same_place(path: str) -> str:
+    """Return the path."""
+    return path
+
+
+def placed_entry(entry: Entry, place: PlaceOf) -> Entry:
+    """Return an entry with its local path. The target of a symlink is adapted, so that it leads to the same entry."""
+    path = place(entry.path)
+    if entry.link is None:
+        return entry._replace(path=path)
+    target = posixpath.normpath(posixpath.join("/", posixpath.dirname(entry.path), entry.link))[1:]
+    local_target = place(target) if target else target
+    if (path, local_target) == (entry.path, target):
+        return entry
+    return entry._replace(path=path, link=posixpath.relpath(f"/{local_target}", f"/{posixpath.dirname(path)}"))
+
+
+class ListedEntry(NamedTuple):
+    """A manifest entry from a node, and the bytes that it occupies on the node's disk."""
+
+    entry: Entry
+    stored: int
+
+
+def validate_listed(who: str, fields: object) -> ListedEntry:
+    """Validate an entry of a node's listing.
+
+    Raises:
+        StateError: The entry is malformed, or its path or symlink target is outside the directory.
+    """
+    match fields:
+        case [*plain, int(stored)] if len(plain) == len(Entry._fields) and stored >= 0:
+            entry = validate_entry(who, plain)
+            return ListedEntry(entry, min(stored, entry.size))
+        case _:
+            entry = validate_entry(who, fields)
+            return ListedEntry(entry, entry.size)
 
 
 def validate_entry(who: str, fields: object) -> Entry:
@@ -169,10 +219,14 @@ class DownloadDirectory:
         self._to = to
         self._folder = to
         self._arrived: set[str] = set()
+        self._unchecked = self._reserve = 0
+        self.unstorable: dict[str, str] = {}
+        """Paths of received files that the local file system cannot store, with the reasons."""
 
     def __enter__(self) -> "DownloadDirectory":
         self._to.mkdir(parents=True, exist_ok=True)
         _sweep(self._to)
+        self._reserve = reserve_bytes(self._to)
         self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{_LOCKED}", dir=self._to))
         self._lock = files.open_for_appending(self._folder / _LOCK)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -184,7 +238,7 @@ class DownloadDirectory:
 
     @property
     def _part(self) -> Path:
-        return self._folder / "file"
+        return self._folder / _PART
 
     def receive_all(self, pieces: Iterable[bytes]) -> None:
         """Write a whole stream to the temporary directory; `place` then moves the file to its destination."""
@@ -200,25 +254,68 @@ class DownloadDirectory:
         """Receive one file and move it into place. Return False if the stream ends early or is malformed.
 
         For a file that the node could not open, the stream contains only a marker byte, and the result is True.
-
-        Raises:
-            StateError: A local symlink, file or directory blocks the path of the file.
         """
         announced = b"".join(arriving.take(1))
-        if announced != FOLLOWS:
+        if announced not in (FOLLOWS, PARTS_FOLLOW):
             return announced == SKIPPED
-        left = entry.size
-        with self._part.open("wb", buffering=0) as file:
-            for piece in arriving.take(entry.size):
-                left -= len(piece)
-                _write(file.fileno(), piece)
-        if left:
-            return False
+        complete = self._receive_contents(entry, arriving, in_parts=announced == PARTS_FOLLOW)
+        if not complete or entry.path in self.unstorable:
+            return complete
         self._part.chmod(entry.mode | 0o400)
         os.utime(self._part, ns=(entry.mtime_ns, entry.mtime_ns))
-        self._move_into_place(entry)
-        self._arrived.add(entry.path)
+        with self._storing(entry):
+            self._move_into_place(entry)
+            self._arrived.add(entry.path)
         return True
+
+    def _receive_contents(self, entry: Entry, arriving: ReceiveStream, *, in_parts: bool) -> bool:
+        """Write the contents to the temporary file. Return False if the stream ends early or is malformed."""
+        with self._part.open("wb", buffering=0) as file:
+            parts = _parts(arriving, entry.size) if in_parts else iter([(0, entry.size)])
+            for offset, size in parts:
+                if offset < 0:
+                    return False
+                with self._storing(entry):
+                    os.lseek(file.fileno(), offset, os.SEEK_SET)
+                left = size
+                for piece in arriving.take(size):
+                    left -= len(piece)
+                    self._write(entry, file.fileno(), piece)
+                if left:
+                    return False
+            with self._storing(entry):
+                os.ftruncate(file.fileno(), entry.size)
+        return True
+
+    def _write(self, entry: Entry, descriptor: int, piece: memoryview) -> None:
+        """Write a piece of a file, or drop it if the file cannot be stored.
+
+        Raises:
+            OSError: The disk is full, or only the reserve is left.
+        """
+        self._unchecked += len(piece)
+        if self._unchecked >= _CHECK_EVERY_BYTES:
+            self._unchecked = 0
+            if shutil.disk_usage(self._to).free < self._reserve:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if entry.path not in self.unstorable:
+            with self._storing(entry):
+                _write(descriptor, piece)
+
+    @contextlib.contextmanager
+    def _storing(self, entry: Entry) -> Iterator[None]:
+        """Record the entry if it cannot be stored, instead of failing for all files.
+
+        Either the local file system does not allow its name or size, or a local file or directory is in its place.
+        """
+        try:
+            yield
+        except StateError as err:
+            self.unstorable[entry.path] = err.message
+        except OSError as err:
+            if err.errno not in _UNSTORABLE:
+                raise
+            self.unstorable[entry.path] = str(err.strerror)
 
     def cut(self, entry: Entry, size: int) -> None:
         """Truncate a file that became shorter on the node while it was being sent."""
@@ -232,42 +329,67 @@ class DownloadDirectory:
             (self._to / entry.path).unlink()
 
     def link(self, entry: Entry) -> None:
-        """Create a symlink.
-
-        Raises:
-            StateError: A local symlink, file or directory blocks the path of the symlink.
-        """
+        """Create a symlink."""
         self._part.unlink(missing_ok=True)
-        self._part.symlink_to(entry.link or ".")
-        self._move_into_place(entry)
+        with self._storing(entry):
+            self._part.symlink_to(entry.link or ".")
+            self._move_into_place(entry)
 
     def make_folder(self, entry: Entry) -> None:
         """Create an empty directory.
 
-        Raises:
-            StateError: A local symlink or file blocks its path.
+        If a local symlink or file blocks its path, the directory is listed in `unstorable`.
         """
-        self._make_parents(entry)
+        with self._storing(entry):
+            self._make_parents(entry)
 
     def _move_into_place(self, entry: Entry) -> None:
-        """Move the received file or symlink into place."""
+        """Move the received file or symlink into place.
+
+        Raises:
+            StateError: A local symlink, file or directory blocks the path.
+        """
         self._make_parents(entry)
         try:
             self._part.replace(self._to / entry.path)
         except IsADirectoryError as err:
-            raise StateError(f"cannot download {entry.path}: {self._to / entry.path} is a directory",
-                             hint="move or delete the directory") from err  # fmt: skip
+            raise StateError(f"{self._to / entry.path} is a directory; move or delete it") from err
 
     def _make_parents(self, entry: Entry) -> None:
-        """Create the directories above an entry. Reject symlinks among them, because they may lead anywhere."""
+        """Create the directories above an entry. Reject symlinks among them, because they may lead anywhere.
+
+        Raises:
+            StateError: A local symlink or file blocks the path.
+        """
         here = self._to
         for name in entry.path.split("/")[:-1]:
             here = here / name
             if here.is_symlink() or (here.exists() and not here.is_dir()):
-                raise StateError(
-                    f"cannot download {entry.path}: {here} is in the way", hint=f"move or delete {command(str(here))}"
-                )
+                raise StateError(f"{here} is in the way; move or delete it")
             here.mkdir(exist_ok=True)
+
+
+def _parts(arriving: ReceiveStream, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the offset and length of each part of a sparse file. The caller takes each part before the next one.
+
+    The offset is -1 if the stream ends early or is malformed.
+    """
+    end = 0
+    while True:
+        header = b"".join(arriving.take(EXTENT.size))
+        offset, length = EXTENT.unpack(header) if len(header) == EXTENT.size else (size + 1, 0)
+        if not length and offset <= size:
+            return
+        if offset < end or offset + length > size:
+            yield -1, 0
+            return
+        yield offset, length
+        end = offset + length
+
+
+def reserve_bytes(folder: Path) -> int:
+    """Return the disk space that downloads to a folder leave free."""
+    return min(_RESERVE_BYTES, shutil.disk_usage(folder).free // 10)
 
 
 def _write(descriptor: int, view: memoryview) -> None:
@@ -276,7 +398,7 @@ def _write(descriptor: int, view: memoryview) -> None:
 
 
 def _sweep(to: Path) -> None:
-    """Remove the temporary directories left by killed processes of any machine.
+    """Remove the temporary directories left by killed processes of any machine. An output with such a name is kept.
 
     A process holds a lock in its directory, because process IDs of other machines and containers mean nothing here.
     Older versions only recorded the ID.
@@ -285,6 +407,8 @@ def _sweep(to: Path) -> None:
         name = folder.name.removeprefix(_PREFIX)
         owner = name.partition("-")[0]
         with contextlib.suppress(OSError):
+            if not {path.name for path in folder.iterdir()} <= {_PART, _LOCK}:
+                continue
             if name.startswith(_LOCKED):
                 _remove_unlocked(folder)
             elif re.fullmatch("[0-9]{1,9}", owner) and not _is_running(int(owner)):

@@ -18,15 +18,15 @@ from cloudgpu.backends.hosts import backend as hosts_backend
 from cloudgpu.cli.main import main
 from cloudgpu.node import payload
 from cloudgpu.ssh import connection, fanout, session
-from cloudgpu.ssh.transfer import transfer
+from cloudgpu.ssh.transfer import node_program
 from cloudgpu.run import agent, agent_reader, follow
 
 def add(archive, name, content, add=payload._add):
     add(archive, name, content.replace(b"EVERY_S = 15.0", b"EVERY_S = 0.5"))
 
 payload._add = add
-transfer._PROGRAM = transfer._PROGRAM.replace(b"SILENT_S = 120", b"SILENT_S = 1")
-agent._ANSWER_S = agent._SHELL_S = transfer._STALLED_S = 4.0
+node_program._PROGRAM = node_program._PROGRAM.replace(b"SILENT_S = 120", b"SILENT_S = 1")
+agent._ANSWER_S = agent._SHELL_S = node_program._STALLED_S = 4.0
 for call in (connection.SshHost.run, connection.SshHost.try_run):
     call.__kwdefaults__["timeout_s"] = 4.0
 fanout.connect_all.__kwdefaults__["timeout_s"] = hosts_backend._ANSWER_S = 2.0

@@ -1,5 +1,6 @@
 """The caller's disk is full: commands fail with typed errors, the run result is reported, and `down` works."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,10 +63,12 @@ def test_oversized_outputs_are_reported_and_fetched_after_freeing_space(lea: Cal
     code, said = run(lea, TRAIN)
     assert code == 5, said
     shown = " ".join(said.split())
-    assert "not downloaded node 1: not enough space on the disk" in shown
-    assert "KiB is free and 2.0 MiB is required" in shown
+    assert "not downloaded node 1: " in shown
+    assert re.search(r"large-3.bin: needs 1.0 MiB, but only [0-9.]+ KiB is free on the disk that holds", shown)
     (folder,) = (disk / "runs").glob("*/outputs")
-    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["rank-0.txt", "rank-1.txt"]
+    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == [
+        f"rank-{rank}.txt" for rank in range(4)
+    ]
     free(disk)
     code, said = run(lea, f"attach {folder.parent.name}")
     assert code == 0, said

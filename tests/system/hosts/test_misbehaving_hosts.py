@@ -20,10 +20,10 @@ SHORTENED = f"""
 import sys
 from cloudgpu.cli.main import main
 from cloudgpu.ssh import connection
-from cloudgpu.ssh.transfer import transfer
+from cloudgpu.ssh.transfer import node_program
 from cloudgpu.run import agent
 
-agent._ANSWER_S = agent._SHELL_S = transfer._STALLED_S = {LIMIT_S}
+agent._ANSWER_S = agent._SHELL_S = node_program._STALLED_S = {LIMIT_S}
 agent._SLOW_S = {{"start": 10.0, "describe": 10.0}}
 for call in (connection.SshHost.run, connection.SshHost.try_run):
     call.__kwdefaults__["timeout_s"] = {LIMIT_S}

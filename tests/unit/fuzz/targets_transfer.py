@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.transfer import glob, ignore, patterns, transfer
+from cloudgpu.ssh.transfer import fetch, glob, ignore, node_program, patterns, transfer
 from cloudgpu.ssh.transfer.node_tree import MARK, Entry, RefusedError, take_entries
 from cloudgpu.ssh.transfer.receive import SkippedDownload
 from tests.unit.fuzz.conformity import conforms
@@ -18,7 +18,7 @@ from tests.unit.fuzz.target import Target
 from tests.unit.fuzz.targets_home import NODE
 
 _ENTRY = Entry("a", 5, 2, 420, None)
-_LISTING = {"entries": [["a", 5, 2, 420, None]], "skipped": [["b", "a socket", False]], "unnamed": 0}
+_LISTING = {"entries": [["a", 5, 2, 420, None, 5]], "skipped": [["b", "a socket", False]], "unnamed": 0}
 
 
 class _Transfer:
@@ -32,10 +32,10 @@ class _Transfer:
     def start(self, _command: Any, _stdin: Any = b"") -> "_Transfer":
         return self
 
-    def output(self, _stalled_s: float | None = None) -> Iterator[bytes]:
+    def output(self, _stalled_s: float | None = None, _whole_s: float | None = None) -> Iterator[bytes]:
         return iter([MARK, struct.pack(">Q", len(self._data)) + self._data])
 
-    def renew(self) -> None:
+    def count(self, _size: int) -> None:
         return
 
     def close(self) -> None:
@@ -44,15 +44,18 @@ class _Transfer:
 
 def _transfer_answer(data: bytes) -> None:
     host: Any = _Transfer(data)
-    answer = transfer._ask(host, RemoteCommand("true"), b"", "cannot read")
+    answer = node_program.ask_node(host, RemoteCommand("true"), b"", "cannot read")
     for read in (_transfer_listing, _transfer_plan, _transfer_report):
         with contextlib.suppress(CloudGpuError):  # one document is an answer to one of the three questions only
             read(host, answer)
 
 
 def _transfer_listing(host: Any, answer: Any) -> None:
-    entries, skipped = transfer._listed(host, answer, "cannot read")
-    conforms(list[Entry], entries)
+    del answer
+    skipped: list[SkippedDownload] = []
+    for listed in fetch._listed(host, "/a", [], skipped):
+        conforms(Entry, listed.entry)
+        conforms(int, listed.stored)
     conforms(list[SkippedDownload], skipped)
 
 
@@ -64,7 +67,7 @@ def _transfer_plan(host: Any, answer: Any) -> None:
 
 
 def _transfer_report(_host: Any, answer: Any) -> None:
-    for entry, _said in transfer._numbered([_ENTRY], answer):
+    for entry, _said in fetch._numbered([_ENTRY], answer):
         assert entry == _ENTRY
 
 
@@ -85,7 +88,7 @@ def _glob(data: bytes) -> None:
 
 
 def _pattern(text: str) -> None:
-    patterns.matching_paths(["a/b.txt"], [text])
+    patterns.path_matcher([text])("a/b.txt")
 
 
 TARGETS = (

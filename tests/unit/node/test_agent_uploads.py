@@ -35,15 +35,16 @@ def source(tmp_path: Path) -> Path:
 def look(tmp_path: Path, source: Path):
     """Run a final scan; return the uploaded names and the state as `kept` reads it."""
 
-    def go(*patterns: str):
+    def go(*patterns: str, **more: str):
         (tmp_path / "run").mkdir(exist_ok=True)
         spec = {"source": str(source), "bucket": "b", "region": "r", "endpoint": "http://s3", "patterns": patterns}
+        spec.update(more)
         path = tmp_path / "run/keep.json"
         path.write_text(json.dumps({"spec": spec, "files": {}, "failed": {}}))
         uploader = upload.Uploader(str(path.parent), "keep")
         uploader._bucket = Uploaded()
         state = uploader.look(whole=True)
-        return sorted(uploader._bucket.names), state
+        return uploader._bucket.names if more.get("at_end") else sorted(uploader._bucket.names), state
 
     return go
 
@@ -59,6 +60,24 @@ def test_special_files_and_external_links_are_reported_as_skipped(source, look):
     assert sent == ["100/model.pt"]
     assert state["skipped"] == ["dead", "pipe", "scratch", "shared.pt"]
     assert state["failed"] == {}
+
+
+def test_names_of_node_directories_are_stored_below_node_0(source, look):
+    (source / "node-1").mkdir()
+    (source / "node-1/x").write_text("of the head")
+    (source / "node-results.txt").write_text("text")
+    sent, _ = look(below_node_0="(?i)node-[0-9]+(?:/|\\Z)")
+    assert sent == ["100/model.pt", "node-0/node-1/x", "node-results.txt"]
+
+
+def test_small_outputs_are_uploaded_before_large_ones(source, look):
+    (source / "first").write_text("x" * 100)
+    with (source / "huge").open("wb") as file:
+        file.truncate(1 << 20)
+    (source / "last").write_text("")
+    os.utime(source / "huge", (1, 1))
+    sent, _ = look(at_end="yes")
+    assert sent == ["last", "100/model.pt", "first", "huge"]
 
 
 def test_non_utf8_file_name_fails_only_its_own_upload(source, look):

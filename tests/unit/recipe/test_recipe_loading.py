@@ -152,6 +152,21 @@ budgt: {max_usd: 3}
         ),
         (
             "params:",
+            "metrics: {a: {pattern: '" + "(" * 2000 + ")" * 2000 + "', better: lower}}\nparams:",
+            "8: metrics.a.pattern: not a regular expression: its groups are nested too deeply",
+        ),
+        (
+            "params:",
+            "metrics: {a: {pattern: 'a{99999999999}', better: lower}}\nparams:",
+            "8: metrics.a.pattern: not a regular expression: the repetition number is too large",
+        ),
+        (
+            "params:",
+            "metrics: {a: {pattern: '" + "[a-z]" * 1000 + "', better: lower}}\nparams:",
+            "8: metrics.a.pattern: the pattern is longer than 4096 characters",
+        ),
+        (
+            "params:",
             "metrics: {a: {pattern: 'x', better: lower}}\nparams:",
             "8: metrics.a.pattern: expected a group nam",
         ),

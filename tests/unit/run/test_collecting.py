@@ -1,5 +1,6 @@
 """Collecting outputs reports skipped files, files lost with their node and symlinks without their target."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,9 @@ def test_pattern_with_only_skipped_matches_is_a_failure(agents: list[Agent], tmp
 def test_symlink_to_unfetched_target_is_reported(
     agents: list[Agent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fetch(_source: str, _patterns: object, to: Path, _on_skipped: object, _on_bytes: object) -> list[str]:
+    def fetch(
+        _source: str, _patterns: object, to: Path, _on_skipped: object, _on_bytes: object, **_options: object
+    ) -> list[str]:
         (to / "out").mkdir(parents=True)
         (to / "out/model.pt").write_text("1")
         (to / "out/best").symlink_to("../ckpt/7.pt")
@@ -96,3 +99,46 @@ def test_long_list_of_skipped_outputs_is_abbreviated(agents: list[Agent], tmp_pa
     collected = collect(job("out/"), agents, tmp_path)
     assert len(collected.skipped) == 50
     assert collected.notes[-1] == "not fetched: 30 more"
+
+
+@pytest.mark.parametrize(
+    ("name", "local"),
+    [
+        ("node-results.txt", "node-results.txt"),
+        ("node-", "node-"),
+        ("node-01/x", "node-01/x"),
+        ("node-1x", "node-1x"),
+        ("a/node-1/x", "a/node-1/x"),
+        ("node-1", "node-0/node-1"),
+        ("node-0/x", "node-0/node-0/x"),
+        ("node-1/x", "node-0/node-1/x"),
+        ("Node-12/x", "node-0/Node-12/x"),
+    ],
+)
+def test_no_output_of_the_head_shares_its_place_with_another_node(
+    agents: list[Agent], tmp_path: Path, name: str, local: str
+) -> None:
+    agents[0].host.files[f"{WORK}/{name}"] = b"of the head"
+    agents[1].host.files[f"{WORK}/x"] = agents[1].host.files[f"{WORK}/{name}"] = b"of node 1"
+    collected = collect(job(f"{name}", "x"), agents, tmp_path)
+    assert collected.missing == collected.failures == ()
+    assert set(collected.files) == {local, "node-1/x", f"node-1/{name}"}
+    assert {path: (tmp_path / path).read_bytes() for path in collected.files} == {
+        local: b"of the head",
+        "node-1/x": b"of node 1",
+        f"node-1/{name}": b"of node 1",
+    }
+
+
+def test_outputs_of_a_single_node_keep_their_names(agents: list[Agent], tmp_path: Path) -> None:
+    agents[0].host.files[f"{WORK}/node-1/x"] = b"1"
+    single = replace(job("node-1/"), inventory=Inventory("plain", (node(0),)))
+    assert collect(single, agents[:1], tmp_path).files == ("node-1/x",)
+
+
+def test_long_list_of_unreadable_outputs_is_abbreviated(agents: list[Agent], tmp_path: Path) -> None:
+    agents[0].host.files[f"{WORK}/out/model.pt"] = b"1"
+    agents[0].host.skipped = [SkippedDownload(f"out/{number}", "cannot be read", lost=True) for number in range(50)]
+    collected = collect(job("out/"), agents, tmp_path)
+    assert len(collected.failures) == 21
+    assert collected.failures[-1] == "30 more outputs cannot be fetched"

@@ -30,7 +30,7 @@ def test_repeated_chunk_is_not_reported_as_new(tmp_path):
     chunk = Chunk(1, 0, 6, b"hello\n")
     assert store.add(chunk)
     assert not store.add(chunk)
-    assert list(store.lines(1)) == ["hello"]
+    assert list(store.blocks(1)) == [("hello",)]
     assert store.tail(1) == ["hello"]
 
 

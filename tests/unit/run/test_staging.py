@@ -221,7 +221,7 @@ def test_account_without_a_login_shell_is_rejected(said):
 def test_outputs_are_collected_from_all_nodes_despite_a_failing_node(tmp_path):
     one, two = agents(2)
     one.host.files["/home/ubuntu/.cloudgpu/runs/plain-abc/work/out/a.json"] = b"{}"
-    two.host.fetch_tree = lambda *_: (_ for _ in ()).throw(RemoteCommandError("disk error"))
+    two.host.fetch_tree = lambda *_, **__: (_ for _ in ()).throw(RemoteCommandError("disk error"))
     collected = collect(job(outputs=["out/*.json"]), [one, two], tmp_path)
     assert collected.files == ("out/a.json",)
     assert collected.failures == ("node 1: disk error",)

@@ -14,7 +14,7 @@ from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.failure_text import TimeLimitError
-from cloudgpu.ssh.session import CommandSession, KeepaliveLimits
+from cloudgpu.ssh.session import LEAST_BYTES_PER_S, CommandSession, KeepaliveLimits
 from tests.manual_clock import ManualClock
 
 NAMES = {93: "window", 94: "data", 96: "eof", 97: "close", 98: "request"}
@@ -209,3 +209,53 @@ def test_last_mebibyte_of_standard_error_is_kept() -> None:
     assert len(running.stderr) == 1 << 20
     assert running.stderr.endswith(bytes([65 + 39 % 26]) * 65536)
     running.close()
+
+
+def test_node_that_sends_a_few_bytes_before_each_limit_is_given_up():
+    """Each byte restarted the limit of a transfer, so a stalled node could delay the deletion forever."""
+    channel, wire = opened()
+    clock = ManualClock(datetime(2026, 11, 22, tzinfo=UTC))
+    session = CommandSession(wire, channel, who="node 1", clock=clock, keepalive=KeepaliveLimits())
+
+    def read_one_byte_a_second() -> None:
+        for piece in session.output(300.0):
+            session.count(len(piece))
+            wire.packets_received += 1
+            channel.in_buffer.feed(b"x")
+            clock.sleep(1)
+
+    channel.in_buffer.feed(b"x")
+    with pytest.raises(TimeLimitError, match="of 300 s, in which only 300 B were transferred"):
+        read_one_byte_a_second()
+
+
+def test_slow_transfer_that_makes_progress_continues():
+    channel, wire = opened()
+    clock = ManualClock(datetime(2026, 11, 22, tzinfo=UTC))
+    session = CommandSession(wire, channel, who="node 1", clock=clock, keepalive=KeepaliveLimits())
+    pieces = session.output(300.0)
+    for _ in range(100):
+        wire.packets_received += 1
+        channel.in_buffer.feed(bytes(LEAST_BYTES_PER_S * 299))
+        session.count(len(next(pieces)))
+        wire.packets_received += 1
+        channel.in_buffer.feed(bytes(LEAST_BYTES_PER_S))
+        session.count(len(next(pieces)))
+        clock.sleep(299)
+
+
+def test_renewals_do_not_extend_the_limit_for_the_whole_output():
+    channel, wire = opened()
+    clock = ManualClock(datetime(2026, 11, 22, tzinfo=UTC))
+    session = CommandSession(wire, channel, who="node 1", clock=clock, keepalive=KeepaliveLimits())
+
+    def read_and_renew() -> None:
+        for _ in session.output(10.0, 60.0):
+            session.renew()
+            wire.packets_received += 1
+            channel.in_buffer.feed(b"x")
+            clock.sleep(9)
+
+    channel.in_buffer.feed(b"x")
+    with pytest.raises(TimeLimitError, match="node 1: the command took too long"):
+        read_and_renew()

@@ -1,6 +1,7 @@
 """Ignore files, compared with git itself."""
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.errors import UsageError
+from cloudgpu.ssh.transfer.ignore import parse
 from cloudgpu.ssh.transfer.local_tree import files_to_send
+from cloudgpu.ssh.transfer.patterns import glob_regex, path_matcher
 
 NAMES = [*"a b ab foo foo.py bar.txt build é [z] - !n #h .hid A a.b.c".split(), "x y", "z "]  # noqa: SIM905
 PIECES = "a b foo build é . - ! # \\ .py / ? * ** *** **/ /** [ ] [ab] [!a] [^b] [a-f] [z-a] []z] [\\]z]"
@@ -368,3 +371,51 @@ def test_directories_without_files_to_send_are_listed(tmp_path: Path) -> None:
     listing = files_to_send(tmp_path)
     assert listing.files == (".gitignore", "a/x", "link")
     assert listing.folders == ("a/empty/", "deep/er/empty/", "empty/", "only/")
+
+
+SLOW_GLOBS = {
+    "*a" * 14 + "b": "b" + "a" * 200 + "c",
+    "*[a-c]" * 40 + "d": "d" + "a" * 200,
+    "*?" * 60 + "b": "b" + "a" * 200,
+    "**/a/" * 12 + "b": "b/" + "a/" * 100 + "c",
+    "**/*a*a*a*a/" * 6 + "b": "b/" + ("a" * 30 + "/") * 60 + "c",
+    "**/*/" * 30 + "x": "x/" + "a/" * 90 + "y",
+}
+
+
+@pytest.mark.parametrize(("pattern", "path"), SLOW_GLOBS.items(), ids=range(len(SLOW_GLOBS)))
+def test_pattern_with_many_asterisks_is_matched_at_once(pattern: str, path: str) -> None:
+    """Takes hours if an asterisk is tried again after the text up to the next one has matched."""
+    assert not path_matcher([pattern])(path)
+    assert parse(f"{pattern}\n".encode()).verdict(path.encode(), directory=False) is None
+    assert path_matcher([pattern[: pattern.rindex(pattern[-1])] + "*"])(path)
+
+
+def by_definition(glob: str, path: str) -> bool:
+    """Match a path by the definition of `*`, `?` and `**`, one alternative after the other."""
+    if not glob:
+        return not path
+    if glob == "**":
+        return True
+    if glob.startswith("**/"):
+        rests = [path, *(path[at + 1 :] for at, char in enumerate(path) if char == "/")]
+        return any(by_definition(glob[3:], rest) for rest in rests)
+    if glob[0] == "*":
+        span = path.partition("/")[0]
+        return any(by_definition(glob[1:], path[at:]) for at in range(len(span) + 1))
+    return (
+        bool(path) and (path[0] == glob[0] or (glob[0] == "?" and path[0] != "/")) and by_definition(glob[1:], path[1:])
+    )
+
+
+globs = st.lists(st.sampled_from(["a", "b", "*", "?", "a*b", "*a", "*a*b*", "**"]), min_size=1, max_size=5).map(
+    "/".join
+)
+short_paths = st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=5).map("/".join)
+
+
+@settings(max_examples=400)
+@given(globs, short_paths)
+def test_pattern_matches_by_definition(pattern: str, path: str) -> None:
+    regex = re.compile(os.fsencode(glob_regex(pattern)), re.DOTALL)
+    assert (regex.fullmatch(path.encode()) is not None) == by_definition(pattern, path)

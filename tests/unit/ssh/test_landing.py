@@ -90,11 +90,13 @@ def test_files_are_never_written_through_a_symlink(tmp_path: Path) -> None:
     to = tmp_path / "to"
     to.mkdir()
     (to / "sub").symlink_to(outside)
-    with DownloadDirectory(to) as landing, pytest.raises(StateError, match="in the way"):
-        landing.receive(Entry("sub/x", 1, 1, 0o644, None), ReceiveStream(iter([FOLLOWS + b"x"])))
+    with DownloadDirectory(to) as landing:
+        assert landing.receive(Entry("sub/x", 1, 1, 0o644, None), ReceiveStream(iter([FOLLOWS + b"x"])))
+        assert landing.unstorable == {"sub/x": f"{to}/sub is in the way; move or delete it"}
     (to / "dir").mkdir()
-    with DownloadDirectory(to) as landing, pytest.raises(StateError, match="is a directory"):
-        landing.receive(Entry("dir", 1, 1, 0o644, None), ReceiveStream(iter([FOLLOWS + b"x"])))
+    with DownloadDirectory(to) as landing:
+        assert landing.receive(Entry("dir", 1, 1, 0o644, None), ReceiveStream(iter([FOLLOWS + b"x"])))
+        assert landing.unstorable == {"dir": f"{to}/dir is a directory; move or delete it"}
     assert not list(outside.iterdir())
     assert sorted(path.name for path in to.iterdir()) == ["dir", "sub"]
 
@@ -103,12 +105,14 @@ def test_leftovers_of_dead_processes_are_removed_and_live_ones_kept(tmp_path: Pa
     dead = tmp_path / ".cloudgpu-part-4194399-abc"
     alive = tmp_path / f".cloudgpu-part-{os.getppid()}-abc"
     mine = tmp_path / ".cloudgpu-part-of-mine"
-    for folder in (dead, alive, mine):
+    output = tmp_path / ".cloudgpu-part-4194399-out"
+    for folder in (dead, alive, mine, output):
         folder.mkdir()
+    (output / "model.pt").touch()
     with DownloadDirectory(tmp_path) as landing:
         landing.receive_all([b"a", b"b"])
         landing.place("got")
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([alive.name, mine.name, "got"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([alive.name, mine.name, output.name, "got"])
 
 
 def test_temporary_directory_of_a_process_elsewhere_is_kept_while_it_is_locked(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_silent_sender_times_out_and_releases_the_directory(tmp_path: Path, byte
     argv = [sys.executable, "-c", program, "apply", "~/work"]
     size = 4 << 20 if bytes_sent > 200_000 else 200_000
     message = json.dumps([["file", size, 1, 0o644, None]]).encode()
-    header = 2 * (struct.pack(">Q", len(message)) + message)
+    header = 2 * (struct.pack(">Q", len(message)) + message) + struct.pack(">Q", 2) + b"[]"
     sent = header + bytes(bytes_sent) if bytes_sent else header[:4]
 
     def started() -> subprocess.Popen[bytes]:

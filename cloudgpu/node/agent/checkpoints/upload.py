@@ -7,7 +7,8 @@ files itself, so it works even if the background process was killed. `NAME.json`
 uploaded files and, for large files, the uploaded parts.
 
 If the request sets `at_end`, the directory is scanned only once, after the run. `patterns` in the request are regular
-expressions that select files, and `name` is `keep` or `outputs`, so that a run can have two uploads.
+expressions that select files, and `name` is `keep` or `outputs`, so that a run can have two uploads. Files that match
+`below_node_0` are stored in `node-0`, because they have the name of another node's directory.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class Uploader:
         self._state = files.read_json(self._path) or {"spec": {}, "files": {}, "failed": {}}
         self._spec = self._state["spec"]
         self._patterns = [re.compile(os.fsencode(pattern), re.DOTALL) for pattern in self._spec.get("patterns") or ()]
+        self._moved = re.compile(str(self._spec.get("below_node_0") or r"(?!)"))
         self._bucket = CheckpointBucket(self._spec)
         self._before: dict[str, list[int]] = {}
         self._lock = threading.Lock()
@@ -90,7 +92,10 @@ class Uploader:
         self._state = files.read_json(self._path) or self._state  # another process may have uploaded files
         now, skipped, unlisted = _listed(str(self._spec["source"]), self._patterns)
         self._note(skipped, unlisted)
-        for relative, seen in sorted(now.items(), key=lambda file: file[1][1]):
+        # Checkpoints are sent in the order of writing, because a later file may refer to earlier ones. Of the outputs,
+        # the small ones come first, so that a huge file does not delay or prevent them.
+        first = 0 if self._spec.get("at_end") else 1
+        for relative, seen in sorted(now.items(), key=lambda file: file[1][first]):
             known = self._state["files"].get(relative) or {}
             ready = whole or (self._before.get(relative) == seen and not relative.endswith(_UNFINISHED))
             if ready and not (known.get("done") and known.get("seen") == seen):
@@ -114,8 +119,9 @@ class Uploader:
                 files.write_json(self._path, self._state)
 
         self._state["failed"].pop(relative, None)
+        stored = f"node-0/{relative}" if self._moved.match(relative) else relative
         try:
-            self._bucket.send(os.path.join(str(self._spec["source"]), relative), relative, known, keep)
+            self._bucket.send(os.path.join(str(self._spec["source"]), relative), stored, known, keep)
         except FileNotFoundError:
             return
         except FileChangedError:

@@ -78,7 +78,7 @@ def test_terminated_node_loses_its_outputs(workspace, watching, unfetched):
 
 
 def test_outputs_unfetchable_during_deletion_are_reported_lost(workspace, gang, training, monkeypatch):
-    def down_then_fail(*_args):
+    def down_then_fail(*_args, **_options):
         workspace.records.forget_cluster(workspace.records.runs()[-1].cluster)
         raise RemoteCommandError("the disk is gone")
 

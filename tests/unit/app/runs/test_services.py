@@ -20,6 +20,8 @@ from cloudgpu.run.progress import Note, ServiceAddress
 from cloudgpu.run.verdict import Chunk, Verdict
 from cloudgpu.state.cluster_record import ClusterLifecycle
 from cloudgpu.state.run_record import RunRecord
+from tests.bad_http.limits import call_within_limits
+from tests.bad_http.responses import HEADS, bad_server
 from tests.fake_host import FakeHost, ScriptedResult
 from tests.unit.app.conftest import START, node
 
@@ -252,7 +254,7 @@ def test_service_tokens_are_masked_in_logs_byte_for_byte(workspace):
         logs = services.logs(workspace.context.home.run("web-1"))
         assert logs.add(chunk)
         assert logs.offset(0) == chunk.size
-        assert list(logs.lines(0)) == [f"listening ?token={'*' * 40} ü"]
+        assert list(logs.blocks(0)) == [(f"listening ?token={'*' * 40} ü",)]
     assert mask_tokens("nothing", ()) == "nothing"
 
 
@@ -307,3 +309,12 @@ def test_refused_connection_to_a_service_without_a_page_names_the_port(monkeypat
     endpoint = recipe(8888, ready={"http": None}).launch.service
     problem = Probe(near(), RunService("web", endpoint, "", main=True)).ask()
     assert problem == "connecting to port 8888 failed: [Errno 111] Connection refused"
+
+
+@pytest.mark.parametrize("bad", [bad for bad in HEADS if bad.name == "header byte by byte"], ids=str)
+def test_service_that_answers_byte_by_byte_is_not_ready(monkeypatch, bad):
+    monkeypatch.setattr("cloudgpu.app.runs.service_probe._TIMEOUT_S", 0.3)
+    with bad_server(bad) as server:
+        endpoint = recipe(server.port).launch.service
+        problem = call_within_limits(Probe(near(), RunService("web", endpoint, "", main=True)).ask)
+    assert problem.startswith("GET /api on port ")

@@ -1,7 +1,5 @@
 """The AWS adapter: how often it queries, what it rejects, and how it handles a failing region."""
 
-import io
-import urllib.request
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -18,6 +16,9 @@ from cloudgpu.backends.aws.cloud import AwsCloud, CloudTarget
 from cloudgpu.errors import AuthError, CloudError, ConnectError, TeardownError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.run.progress import Activity, Note
+from tests.bad_http.limits import call_within_limits
+from tests.bad_http.responses import bad_server, cases
+from tests.bad_http.server import http_response, raw_server
 from tests.cluster_records import changed, cluster_record
 from tests.manual_clock import ManualClock
 
@@ -188,14 +189,24 @@ def test_failed_region_does_not_stop_release_in_other_regions(aws):
 
 @pytest.mark.parametrize("answer", [b"2001:db8::1\n", b"<html>", b""])
 def test_caller_address_that_is_not_ipv4_is_rejected(monkeypatch, answer):
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(answer))
-    with pytest.raises(ConnectError):
-        public_address.own_address()
+    with raw_server(lambda _request: [http_response(body=answer)]) as server:
+        monkeypatch.setattr(public_address, "_ADDRESS_SERVICE", server.url)
+        with pytest.raises(ConnectError):
+            public_address.own_address()
+
+
+@pytest.mark.parametrize("bad", cases())
+def test_misbehaving_address_service_is_a_connect_error(monkeypatch, bad):
+    monkeypatch.setattr(public_address, "_TIMEOUT_S", 0.3)
+    with bad_server(bad) as server:
+        monkeypatch.setattr(public_address, "_ADDRESS_SERVICE", server.url)
+        assert isinstance(call_within_limits(public_address.own_address), ConnectError)
 
 
 def test_caller_address_is_a_single_address_range(monkeypatch):
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(b"203.0.113.9\n"))
-    assert public_address.own_address() == "203.0.113.9/32"
+    with raw_server(lambda _request: [http_response(body=b"203.0.113.9\n")]) as server:
+        monkeypatch.setattr(public_address, "_ADDRESS_SERVICE", server.url)
+        assert public_address.own_address() == "203.0.113.9/32"
 
 
 def test_failure_to_fetch_credentials_is_tried_again_only_after_a_moment(aws, monkeypatch):
