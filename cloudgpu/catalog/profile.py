@@ -11,6 +11,7 @@ from cloudgpu.catalog.replacements import Replacement, replacements
 from cloudgpu.catalog.software import FrameworkImage, Software, TorchWheels
 from cloudgpu.catalog.unsupported import doubtful_type, unsupported_gpu, unsupported_type
 from cloudgpu.errors import RecipeError
+from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def find_gpu(catalog: Catalog, name: str) -> Gpu:
         return catalog.gpus[catalog.types[name].gpu]
     unsupported = unsupported_type(name) or unsupported_gpu(parse_gpu_spec(name).model)
     if unsupported is not None:
-        raise RecipeError(str(unsupported), hint=f"cloudgpu gpus show {unsupported.replacement}")
+        raise RecipeError(str(unsupported), hint=command("cloudgpu", "gpus", "show", unsupported.replacement))
     folded = {_folded(known): known for known in catalog.gpus}
     known = folded.get(_folded(name)) or folded.get(_folded(parse_gpu_spec(name).model))
     return catalog.gpu(known or name)

@@ -1,11 +1,11 @@
 """AWS hardware that cloudgpu cannot use, and types that a new account may not be able to launch, with replacements."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
+
+from cloudgpu.catalog.data_files import read
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,4 @@ def _by_prefix(name: str, rows: Iterable[Mapping[str, str]]) -> Unsupported | No
 
 @cache
 def _content() -> dict[str, Any]:
-    path = files("cloudgpu.catalog").joinpath("data", "unsupported_types.json")
-    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return content
+    return read("unsupported_types.json")

@@ -11,6 +11,7 @@ RULES: Final[tuple[Rule, ...]] = (
     types.check_retirement,
     types.check_offers,
     types.check_prices,
+    types.check_unsupported,
     types.check_type_sources,
     gpus.check_version_ranges,
     gpus.check_gpus,

@@ -5,6 +5,7 @@ from typing import Final
 
 from cloudgpu.catalog.checking.known import CatalogData, DataProblem
 from cloudgpu.catalog.hardware import InstanceType
+from cloudgpu.catalog.unsupported import every_entry
 
 _ALWAYS: Final = ("hardware", "lifecycle", "network", "nvme", "usage_classes", "gpudirect_rdma", "nvlink")
 _IF_PRESENT: Final = ("zones", "on_demand_usd", "spot_usd", "capacity_block_usd", "replacement")
@@ -88,6 +89,18 @@ def check_prices(data: CatalogData) -> Iterator[DataProblem]:
             if not 0 < low <= high <= instance_type.on_demand_usd.get(region, high):
                 message = f"its spot prices in {region} are invalid: {low} to {high} USD per hour"
                 yield DataProblem(instance_type.name, message)
+
+
+def check_unsupported(data: CatalogData) -> Iterator[DataProblem]:
+    """Check that hardware that cloudgpu does not support is not in the catalog, and that its replacement is."""
+    types = {instance_type.name for instance_type in data.catalog.rentable if not instance_type.retired}
+    for entry in every_entry():
+        if not entry.source:
+            yield DataProblem(entry.name, "it is unsupported, but the reason has no source")
+        if entry.name in types or entry.name in data.catalog.gpus:
+            yield DataProblem(entry.name, "it is unsupported, but in the catalog")
+        if entry.replacement not in types and entry.replacement not in data.catalog.gpus:
+            yield DataProblem(entry.name, f"its replacement {entry.replacement} is not available")
 
 
 def check_type_sources(data: CatalogData) -> Iterator[DataProblem]:

@@ -105,6 +105,11 @@ BROKEN: list[tuple[str, Callable[[], CatalogData], str]] = [
         "are invalid: 7 to 6 USD",
     ),
     (
+        "check_unsupported",
+        lambda: type_with("g6.xlarge", lifecycle="retired"),
+        "g6f.: its replacement g6.xlarge is not available",
+    ),
+    (
         "check_type_sources",
         lambda: type_with("p3dn.24xlarge", sources=without(P3DN.sources, "hardware")),
         "its hardware has no source",

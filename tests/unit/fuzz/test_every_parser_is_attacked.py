@@ -88,6 +88,7 @@ NOT_ATTACKED = {
     "catalog/data_files.py:read": SHIPPED,
     "rehearsal/aws_api/ec2/filter_names.py:_accepted_filters": SHIPPED,
     "rehearsal/faults/scripts.py:builtin_scripts": SHIPPED,
+    "rehearsal/server/error_responses.py:_correct_json": OWN,
     "catalog/other_prices.py:_stored": SHIPPED,
     "catalog/other_prices.py:other_price": SHIPPED,
     "catalog/profile.py:find_gpu": SHIPPED,

@@ -55,7 +55,7 @@ def test_instance_type_shows_its_gpu_and_whether_it_can_be_launched(name, gpu, n
     found = profile(load(), known_software(), name, home_region="us-east-1")
     assert (found.gpu.name, bool(found.note)) == (gpu, bool(note))
     assert found.note.startswith(note)
-    assert not note or profile_lines(found, TODAY)[1] == found.note
+    assert not note or profile_lines(found, TODAY, 300)[1] == found.note
     assert profile_json(found)["note"] == (found.note or None)
 
 
