@@ -18,7 +18,8 @@ from cloudgpu.aws.session.credentials import RenewableCredentials, check_configu
 from cloudgpu.aws.session.errors import RENEWABLE_CODES, RENEWAL, convert_errors
 from cloudgpu.aws.session.eventual_consistency import NewResources
 from cloudgpu.aws.session.recording import CallRecorder
-from cloudgpu.clock import require_not_cancelled
+from cloudgpu.clock import Clock, require_not_cancelled
+from cloudgpu.errors import CloudError
 
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 60
@@ -26,6 +27,8 @@ _LAUNCH_TIMEOUT_S = 180
 """Read timeout for CreateFleet, which responds only after AWS has placed all nodes."""
 _ATTEMPTS = 5
 _CONNECTIONS = 32
+_SAME_FAILURE_S = 1.5
+"""Seconds after a failure to fetch the credentials during which it is not tried again. Less than any wait for them."""
 _ENDPOINT_REGIONS = {"pricing": "us-east-1"}
 """Service -> region of its endpoint, for services with a few endpoints that serve all regions."""
 _REHEARSAL_KEY = CredentialSource("", "rehearsal key")
@@ -183,6 +186,45 @@ class Session:
         if self._recorder is not None:
             self._recorder.attach(client, service)
         return client
+
+
+class RegionSessions:
+    """The sessions of all regions, with the credentials of the first session.
+
+    A role with MFA therefore prompts only once, not once per region. If that fails, calls that were waiting for a
+    session fail as well, instead of prompting again.
+    """
+
+    def __init__(self, connect_first: Callable[[str], Session], clock: Clock) -> None:
+        self._connect_first, self._clock = connect_first, clock
+        self._sessions: dict[str, Session] = {}
+        self._first: Session | None = None
+        self._failure: CloudError | None = None
+        self._failed_at = 0.0
+        self._lock = threading.Lock()
+
+    def __call__(self, region: str) -> Session:
+        """Return the session for a region, which is opened on first use.
+
+        Raises:
+            CloudError: The credentials cannot be fetched.
+        """
+        with self._lock:
+            if region not in self._sessions:
+                self._sessions[region] = self._opened(region).in_region(region)
+            return self._sessions[region]
+
+    def _opened(self, region: str) -> Session:
+        if self._first is not None:
+            return self._first
+        if self._failure is not None and self._clock.monotonic() - self._failed_at < _SAME_FAILURE_S:
+            raise self._failure
+        try:
+            self._first = self._connect_first(region)
+        except CloudError as err:
+            self._failure, self._failed_at = err, self._clock.monotonic()
+            raise
+        return self._first
 
 
 def connect(

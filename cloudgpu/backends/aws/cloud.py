@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from threading import Lock
 
 from cloudgpu.aws.ec2 import billing_times, host_keys, instances, machine_images, reservations, subnets
 from cloudgpu.aws.ec2.billing_times import Lifetime
@@ -15,7 +14,7 @@ from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
 from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.session.recording import recorder_for
 from cloudgpu.aws.session.server_time import ServerTime
-from cloudgpu.aws.session.session import ApiCall, CloudEndpoint, Session, connect
+from cloudgpu.aws.session.session import ApiCall, CloudEndpoint, RegionSessions, Session, connect
 from cloudgpu.aws.storage import objects
 from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws.account import AwsAccount
@@ -62,8 +61,6 @@ _POLL_S = 0.5
 _MAX_POLL_S = 10.0
 
 _MAX_PARALLEL_CONSOLES = 8
-_SAME_FAILURE_S = 1.5
-"""Seconds after a failure to fetch the credentials during which it is not tried again. Less than any wait for them."""
 
 Reach = Callable[[Sequence[Instance], Set[str]], Mapping[str, tuple[str, int]]]
 """Function that returns the SSH address and port by instance ID, omitting instances that have no address yet.
@@ -91,6 +88,15 @@ class AwsCloud:
     """The client of one account on AWS or the rehearsal cloud. A region's session is created on first use."""
 
     def __init__(self, where: CloudTarget, reach: Reach, settings: Settings, clock: Clock, calls: ApiCallLog) -> None:
+        recorder = recorder_for(where.environ)
+        profile = settings.aws_profile or None
+        self.time = ServerTime(clock)
+
+        def called(call: ApiCall) -> None:
+            self.time.heard(call.date)
+            calls(call)
+
+        self._session = RegionSessions(lambda region: connect(where.endpoint, region, profile, called, recorder), clock)
         self._engines = Engines(settings, self._session, where.endpoint, where.environ, clock)
         self._regions = AwsRegions(self._session, settings.region, clock)
         self.target: Target = where.target
@@ -98,15 +104,7 @@ class AwsCloud:
         self._endpoint = where.endpoint
         self._settings = settings
         self._clock = clock
-        self._calls = calls
-        self.time = ServerTime(clock)
-        self._recorder = recorder_for(where.environ)
         self._reach = reach
-        self._sessions: dict[str, Session] = {}
-        self._first: Session | None = None
-        self._failure: CloudError | None = None
-        self._failed_at = 0.0
-        self._lock = Lock()
         self._account = ""
         self._deleting = False
         self._registry_logins = RegistryLogins(self._session, clock)
@@ -375,36 +373,6 @@ class AwsCloud:
     def session_plugin(self) -> tuple[str, ...]:
         """Command to run instead of AWS's Session Manager plugin; empty for AWS."""
         return (sys.executable, "-I", "-S", str(PLUGIN)) if is_simulated(self.target) else ()
-
-    def _session(self, region: str) -> Session:
-        with self._lock:
-            if region not in self._sessions:
-                self._sessions[region] = self._connect(region)
-            return self._sessions[region]
-
-    def _connect(self, region: str) -> Session:
-        """Return a session for a region, reusing the credentials of the first session.
-
-        A role with MFA therefore prompts only once, not once per region. If that fails, calls that were waiting for the
-        session fail as well, instead of prompting again.
-
-        Raises:
-            CloudError: The credentials cannot be fetched.
-        """
-        if self._first is None:
-            if self._failure is not None and self._clock.monotonic() - self._failed_at < _SAME_FAILURE_S:
-                raise self._failure
-            profile = self._settings.aws_profile or None
-            try:
-                self._first = connect(self._endpoint, region, profile, self._called, self._recorder)
-            except CloudError as err:
-                self._failure, self._failed_at = err, self._clock.monotonic()
-                raise
-        return self._first.in_region(region)
-
-    def _called(self, call: ApiCall) -> None:
-        self.time.heard(call.date)
-        self._calls(call)
 
 
 def _require_live(record: ClusterRecord, instance: Instance) -> None:

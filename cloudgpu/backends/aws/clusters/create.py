@@ -249,14 +249,15 @@ def reuse_cluster(context: CloudContext, name: str, plan: Plan) -> ProvisionedCl
 def authorize_data(context: CloudContext, record: ClusterRecord, recipe: Recipe) -> ClusterRecord:
     """Allow the nodes of an existing cluster to access the S3 locations of a recipe, for this run and later ones.
 
-    A role of the user is never changed.
+    A role or instance profile of the user is never changed.
 
     Raises:
         BusyError: Another process is working on this cluster.
         CloudError: AWS rejected a request.
     """
-    granted, needed = RoleGrants.from_config(record.placement.config), role_grants(recipe)
-    if granted.covers(needed) or record.placement.config.get("roleName"):
+    config = record.placement.config
+    granted, needed = RoleGrants.from_config(config), role_grants(recipe)
+    if granted.covers(needed) or config.get("roleName") or config.get("instanceProfile"):
         return record
     urls = f"the S3 locations of recipe {recipe.name}"
     doing = f"allowing the nodes of cluster {record.name} to access {urls}"

@@ -299,10 +299,11 @@ def test_run_that_continues_the_cluster_of_an_interrupted_run_may_upload(workspa
     assert '["bucket/runs/", ""]' in writable(workspace)
 
 
-def test_role_of_the_user_is_not_changed_for_another_run(workspace, make):
+@pytest.mark.parametrize("setting", ["roleName", "instanceProfile"])
+def test_role_of_the_user_is_not_changed_for_another_run(workspace, make, setting):
     workspace.provisioning.up(uploading(make), "demo", run_id="quickstart-k3fz8w")
     record = workspace.records.cluster("demo")
-    config = {**record.placement.config, "roleName": "own"}
+    config = {**record.placement.config, setting: "own"}
     record = replace(record, placement=replace(record.placement, config=config))
     workspace.records.save_cluster(record, workspace.clock.now())
     workspace.cloud.calls.clear()
