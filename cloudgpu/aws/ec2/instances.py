@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from cloudgpu.aws.ec2.tagged_types import SHUTDOWN_S
 from cloudgpu.aws.ec2.tagging import tags_to_dict
 from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, error_from_code, is_gone
 from cloudgpu.aws.session.session import Clients
@@ -15,10 +16,6 @@ from cloudgpu.errors import CloudError, CloudGpuError, LaunchError
 _FILTER_VALUES = 200
 """EC2's limit on the number of values in one filter."""
 _TERMINATION_S = 900
-SHUTDOWN_S = 3600
-"""Limit for instances that are shutting down, which AWS no longer bills. The largest types take up to an hour."""
-TERMINATED_STATES = frozenset({"terminated"})
-TERMINATING_STATES = frozenset({"shutting-down", "terminated"})
 _TERMINABLE = ("pending", "running", "stopping", "stopped")
 _NOT_TERMINATED = (*_TERMINABLE, "shutting-down")
 

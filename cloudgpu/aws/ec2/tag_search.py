@@ -8,8 +8,16 @@ from itertools import groupby
 from typing import Any, Final, get_args
 
 from cloudgpu import bounds
-from cloudgpu.aws.ec2.instances import TERMINATED_STATES, terminate
-from cloudgpu.aws.ec2.tagged_types import GLOBAL, LISTINGS, FoundResource, Kind, ResourceListing, SearchResult
+from cloudgpu.aws.ec2.instances import terminate
+from cloudgpu.aws.ec2.tagged_types import (
+    GLOBAL,
+    LISTINGS,
+    TERMINATED_STATES,
+    FoundResource,
+    Kind,
+    ResourceListing,
+    SearchResult,
+)
 from cloudgpu.aws.ec2.tagging import CLUSTER_TAG, TOKEN_TAG, tags_to_dict
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.fleet import FLEET_TAG

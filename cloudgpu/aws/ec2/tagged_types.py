@@ -33,6 +33,10 @@ CLUSTER_TAG = "cloudgpu:cluster"
 OWNER_TAG = "cloudgpu:owner"
 TOKEN_TAG = "cloudgpu:token"  # noqa: S105 - the name of a tag
 
+TERMINATED_STATES = frozenset({"terminated"})
+TERMINATING_STATES = frozenset({"shutting-down", "terminated"})
+SHUTDOWN_S = 3600
+"""Limit for instances that are shutting down, which AWS no longer bills. The largest types take up to an hour."""
 GLOBAL = "global"
 """Value of `FoundResource.region` for resources that are not regional."""
 

@@ -4,15 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from cloudgpu.aws.ec2.instances import (
-    SHUTDOWN_S,
-    TERMINATING_STATES,
-    Instance,
-    describe,
-    find_instances,
-    launch_failure,
-    terminate,
-)
+from cloudgpu.aws.ec2.instances import Instance, describe, find_instances, launch_failure, terminate
+from cloudgpu.aws.ec2.tagged_types import SHUTDOWN_S, TERMINATING_STATES
 from cloudgpu.aws.ec2.tagging import INTENT_TAG, retag_all, tag_specification
 from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler, all_tags, tag_outputs

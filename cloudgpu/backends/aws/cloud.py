@@ -32,7 +32,7 @@ from cloudgpu.backends.aws.node_addresses import (
     uses_session_manager,
 )
 from cloudgpu.backends.aws.public_address import own_address
-from cloudgpu.backends.aws.regions import AwsRegions, OnWait, ignore_wait
+from cloudgpu.backends.aws.regions import AwsRegions
 from cloudgpu.backends.aws.registry_logins import RegistryLogins
 from cloudgpu.backends.aws.storage.cloud import AwsStorage
 from cloudgpu.backends.events import Emit
@@ -40,6 +40,7 @@ from cloudgpu.backends.tagged_resource import TaggedResource
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
+from cloudgpu.engine.direct.operation_timeout import OnWait, ignore_wait
 from cloudgpu.errors import CloudError
 from cloudgpu.launch.inventory import ALIVE_STATES, Inventory, Node
 from cloudgpu.plan.named_resources import MachineImageSeen

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from cloudgpu.aws.session.server_time import ServerTime
     from cloudgpu.aws.session.session import Clients, Session
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
-    from cloudgpu.backends.aws.regions import OnWait
     from cloudgpu.backends.base import AccountQueries, ImageStore, Inspector
     from cloudgpu.backends.catalog_source import CatalogSource
     from cloudgpu.backends.events import Emit
     from cloudgpu.backends.tagged_resource import TaggedResource
     from cloudgpu.catalog.quotas import Quota
     from cloudgpu.engine.base import Engine
+    from cloudgpu.engine.direct.operation_timeout import OnWait
     from cloudgpu.errors import CloudGpuError
     from cloudgpu.launch.inventory import Inventory
     from cloudgpu.plan.named_resources import MachineImageSeen

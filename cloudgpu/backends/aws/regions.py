@@ -4,23 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from cloudgpu.aws.ec2 import instances, tag_search
-from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
+from cloudgpu.aws.ec2.tagged_types import GLOBAL, SHUTDOWN_S, FoundResource, SearchResult
 from cloudgpu.aws.session.session import Session
 from cloudgpu.clock import Clock
-from cloudgpu.engine.direct.operation_timeout import WatchedClock
+from cloudgpu.engine.direct.operation_timeout import OnWait, WatchedClock, ignore_wait
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, TeardownError
 from cloudgpu.workers import Workers
 
 _T = TypeVar("_T")
 
 SessionOf = Callable[[str], Session]
-OnWait = Callable[[float], None]
-"""Called while a deletion waits, with the seconds since its start."""
-
-
-def ignore_wait(_elapsed_s: float) -> None:
-    """Do not report the wait."""
-
 
 _MAX_PARALLEL: Final = 8
 _ALTERNATIVES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -134,7 +127,7 @@ class AwsRegions:
 
     def _watched_clock(self, on_wait: OnWait) -> WatchedClock:
         """Return a clock that also limits all waits of one deletion together."""
-        limit_s, hint = instances.SHUTDOWN_S, "run the same command again"
+        limit_s, hint = SHUTDOWN_S, "run the same command again"
         return WatchedClock(self._clock, what="the deletion", on_wait=on_wait, timeout_s=limit_s, hint=hint)
 
     def _release_in(self, region: str, found: Sequence[FoundResource], clock: Clock) -> CloudGpuError | None:

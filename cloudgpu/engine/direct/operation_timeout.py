@@ -9,6 +9,13 @@ from cloudgpu.errors import CloudError
 
 _REPORT_EVERY_S: Final = 5.0
 
+OnWait = Callable[[float], None]
+"""Called while an operation waits, with the seconds since its start."""
+
+
+def ignore_wait(_elapsed_s: float) -> None:
+    """Do not report the wait."""
+
 
 class WatchedClock:
     """A clock for one operation. It wraps another clock and reports waits.
@@ -21,7 +28,7 @@ class WatchedClock:
         clock: Clock,
         *,
         what: str,
-        on_wait: Callable[[float], None],
+        on_wait: OnWait,
         timeout_s: float | None = None,
         say_every_s: float = _REPORT_EVERY_S,
         hint: str = "increase `custom_timeouts` in the program",

@@ -4,13 +4,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from cloudgpu.aws.ec2.instances import SHUTDOWN_S, TERMINATED_STATES, TERMINATING_STATES
-from cloudgpu.aws.ec2.tagged_types import GLOBAL, OWNER_TAG, TOKEN_TAG, SearchResult
+from cloudgpu.aws.ec2.tagged_types import (
+    GLOBAL,
+    OWNER_TAG,
+    SHUTDOWN_S,
+    TERMINATED_STATES,
+    TERMINATING_STATES,
+    TOKEN_TAG,
+    SearchResult,
+)
 from cloudgpu.backends.aws.clusters.ledger_closing import record_node_ends
 from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
 from cloudgpu.backends.aws.context import CloudContext
-from cloudgpu.backends.aws.regions import OnWait, ignore_wait
 from cloudgpu.backends.tagged_resource import TaggedResource
+from cloudgpu.engine.direct.operation_timeout import OnWait, ignore_wait
 from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.run.progress import Activity, Note
 from cloudgpu.text import command, plural

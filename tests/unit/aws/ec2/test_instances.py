@@ -56,4 +56,4 @@ def test_instance_that_never_terminates_raises_error(scripted, clock) -> None:
     for _ in range(200):
         ec2.add_response("describe_instances", shown("shutting-down"), asked(["i-0"], [*TO_END, "shutting-down"]))
     with pytest.raises(CloudError, match="i-0 to terminate"):
-        terminate(scripted, clock, ["i-0"], total_s=60)
+        terminate(scripted, clock, ["i-0"], total_s=60, shutdown_s=60)
