@@ -53,6 +53,7 @@ from cloudgpu.run.transport import NodeTransport, describe_transport
 from cloudgpu.run.verdict import Chunk, SpotNotice, Verdict, combine_verdicts
 from cloudgpu.settings import load as load_settings
 from cloudgpu.ssh.keys import read_public
+from cloudgpu.ssh.known_hosts import authority_note, known_keys
 from tests.fake_host import FakeHost
 from tests.manual_clock import ManualClock
 from tests.unit.fuzz.conformity import conforms
@@ -334,6 +335,12 @@ def _figures(text: str) -> None:
         f"{one.value!s} {one.share!s}".encode()
 
 
+def _known_hosts(content: bytes) -> None:
+    found = known_keys("a.b", 22, [written("known_hosts", content)])
+    assert all(pin.startswith("SHA256:") for pin in found)
+    assert isinstance(authority_note("a.b", 2222, [written("known_hosts", content)]), str)
+
+
 def _key(content: bytes) -> None:
     assert read_public(written("id", content)).fingerprint.startswith("SHA256:")
 
@@ -413,6 +420,15 @@ TARGETS = (
             {"devices": [0], "of": 1, "clusters": 1, "left": [], "gpus": [], "processes": [{"gpu": 0, "told": ""}]},
         ),
         _host_answer,
+    ),
+    Target(
+        "known hosts",
+        spoiled(
+            "a.b,[a.*]:22 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA me\n"
+            "@revoked !x,* ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAAA==\n"
+            "|1|AAAA|AAAA ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n"
+        ),
+        _known_hosts,
     ),
     Target(
         "private key", spoiled("-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"), _key
