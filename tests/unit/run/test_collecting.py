@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent
@@ -142,3 +143,17 @@ def test_long_list_of_unreadable_outputs_is_abbreviated(agents: list[Agent], tmp
     collected = collect(job("out/"), agents, tmp_path)
     assert len(collected.failures) == 21
     assert collected.failures[-1] == "30 more outputs cannot be fetched"
+
+
+def test_pattern_is_not_missing_while_a_node_may_have_a_match(
+    agents: list[Agent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: object, **_options: object) -> list[str]:
+        raise RemoteCommandError("the disk is gone")
+
+    monkeypatch.setattr(agents[1].host, "fetch_tree", fail)
+    collected = collect(job("out/", "none"), agents, tmp_path)
+    assert collected.missing == ()
+    assert collected.failures == ("node 1: the disk is gone",)
+    monkeypatch.undo()
+    assert collect(job("out/", "none"), agents, tmp_path).missing == ("out/", "none")

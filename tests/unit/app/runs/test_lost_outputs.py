@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from cloudgpu.app.runs.outcome import lost_output_lines
 from cloudgpu.cli.render.run import exit_code
 from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.ssh.transfer.receive import SkippedDownload
@@ -59,6 +60,18 @@ def test_run_without_outputs_loses_none(workspace, training, watching):
     outcome = watching.attach(run.run_id)
     assert outcome.lost == ()
     assert exit_code(outcome) == 0
+
+
+@pytest.mark.parametrize("collected", [None, False, True])
+def test_record_of_a_run_without_outputs_names_none_as_lost(workspace, training, watching, collected):
+    run = training(detach=True).record
+    record = replace(run, collected=collected)
+    assert record.uncollected == ()
+    assert lost_output_lines(record, "its cluster was deleted") == ()
+    watching.logs(run.run_id)
+    workspace.teardown.down(run.cluster, "us-east-1")
+    with pytest.raises(UsageError, match="is not running: succeeded"):
+        watching.attach(run.run_id)
 
 
 def test_run_record_of_earlier_version_reports_no_lost_outputs(workspace, unfetched):
