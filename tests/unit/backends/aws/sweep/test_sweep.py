@@ -118,7 +118,7 @@ def test_failed_cluster_deletion_does_not_stop_the_others(account):
     account.cloud.orphans = [thing("i-1"), thing("i-2", cluster="bad", token="b")]
     release = account.cloud.release
 
-    def refuse(found):
+    def refuse(found, on_wait):
         if found[0].id == "i-2":
             raise AuthError("the token has expired")
         release(found)
