@@ -63,7 +63,10 @@ class GitRepository:
         xdg = Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"))  # noqa: PTH111 - never raises
         users = [xdg / "git" / "config", Path(os.path.expanduser("~/.gitconfig"))]  # noqa: PTH111
         files = [Path("/etc/gitconfig"), *users, self.common_directory / "config"]
-        return {name: value for file in files for name, value in _variables(_content(file).decode(errors="replace"))}
+        found: dict[str, str] = {}
+        for file in files:
+            found |= parse_settings(_content(file).decode(errors="replace"))
+        return found
 
     @property
     def ignores_case(self) -> bool:
@@ -90,11 +93,24 @@ class GitRepository:
             return frozenset()  # nothing has been added yet
         except OSError as err:
             raise UnreadableIndexError(str(err.strerror)) from err
-        hash_bytes = _HASH_BYTES.get(self.settings.get("extensions.objectformat", ""), 20)
-        try:
-            return frozenset(_with_folders(_entries(content, hash_bytes)))
-        except (struct.error, IndexError, ValueError) as err:
-            raise UnreadableIndexError("its index is damaged") from err
+        return tracked_names(content, _HASH_BYTES.get(self.settings.get("extensions.objectformat", ""), 20))
+
+
+def tracked_names(index: bytes, hash_bytes: int) -> frozenset[bytes]:
+    """Return the files in an index, and the directories that contain them, which end with a slash.
+
+    Raises:
+        UnreadableIndexError: The index is damaged, or has a format that this version does not read.
+    """
+    try:
+        return frozenset(_with_folders(_entries(index, hash_bytes)))
+    except (struct.error, IndexError, ValueError) as err:
+        raise UnreadableIndexError("its index is damaged") from err
+
+
+def parse_settings(text: str) -> dict[str, str]:
+    """Parse a git configuration file. Names are in lower case; included files and subsections are left out."""
+    return dict(_variables(text))
 
 
 def _entries(content: bytes, hash_bytes: int) -> Iterator[bytes]:

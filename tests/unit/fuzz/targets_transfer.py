@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.transfer import fetch, glob, ignore, node_program, patterns, transfer
+from cloudgpu.ssh.transfer import fetch, git_repository, glob, ignore, node_program, patterns, transfer
 from cloudgpu.ssh.transfer.node_tree import MARK, Entry, RefusedError, take_entries
 from cloudgpu.ssh.transfer.receive import SkippedDownload
 from tests.unit.fuzz.conformity import conforms
@@ -78,7 +78,27 @@ def _entries(data: bytes) -> None:
 
 def _ignored(content: bytes) -> None:
     rules = ignore.parse(content)
-    ignore.ignored(b"a/b/c.txt", directory=False, own=[rules], git=[])
+    str(ignore.decide(b"a/b/c.txt", directory=False, own=[rules], git=[]))
+
+
+def _index_entry(name: bytes, *, compressed: bool) -> bytes:
+    fixed = struct.pack(">24xL12x20xH", 0o100644, len(name)) + (b"\0" if compressed else b"")
+    return fixed + name + b"\0" * (1 if compressed else 8 - (len(fixed) + len(name)) % 8)
+
+
+def _index(version: int) -> bytes:
+    entries = [_index_entry(name, compressed=version > 3) for name in (b"a/b.txt", b"c.py")]
+    return struct.pack(">4sLL", b"DIRC", version, len(entries)) + b"".join(entries) + b"TREE" + bytes(4)
+
+
+def _tracked(content: bytes) -> None:
+    for hash_bytes in (20, 32):
+        with contextlib.suppress(git_repository.UnreadableIndexError):
+            conforms(frozenset[bytes], git_repository.tracked_names(content, hash_bytes))
+
+
+def _git_settings(content: bytes) -> None:
+    conforms(dict[str, str], git_repository.parse_settings(content.decode(errors="replace")))
 
 
 def _glob(data: bytes) -> None:
@@ -95,6 +115,8 @@ TARGETS = (
     Target("transfer answer", files(_LISTING, {"wanted": [0], "extra": 0}, {"0": 5}), _transfer_answer),
     Target("transfer entries", files([["a", 1, 2, 420, None], ["b", 0, 0, 0, "a"]]), _entries, (RefusedError,)),
     Target("ignore file", spoiled("*.pyc\n!keep/\n/build/**\n[a-z]?.txt\n"), _ignored),
+    Target("git index", spoiled(_index(2), _index(4)), _tracked),
+    Target("git settings", spoiled('[core]\n\texcludesFile = ~/mine ; a\n[a "b"]\n\tc\n'), _git_settings),
     Target("glob", spoiled("a/**/[!b-c]?.txt"), _glob),
     Target("output pattern", words("checkpoints/**", "*.pt"), _pattern),
 )
