@@ -12,8 +12,8 @@ from cloudgpu.ssh.base import COMMAND_S, FailureCallback, OnBytes, Result, ignor
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.failure_text import node_label, require_success
 from cloudgpu.ssh.openssh_command import ServerKey
+from cloudgpu.ssh.transfer.listing import OnSkipped, PlaceOf, SkippedDownload, same_place
 from cloudgpu.ssh.transfer.patterns import path_matcher
-from cloudgpu.ssh.transfer.receive import OnSkipped, PlaceOf, SkippedDownload, same_place
 
 
 @dataclass(frozen=True)

@@ -308,7 +308,7 @@ class Inspector(Protocol):
         `session_manager`: also check the actions with which nodes connect to Session Manager.
         """
 
-    def denied_role_actions(self, actions: Sequence[str]) -> tuple[str, ...]:
+    def denied_role_actions(self, actions: Sequence[str], boundary_arn: str) -> tuple[str, ...]:
         """Return which of these IAM actions the caller's policies deny for cloudgpu's roles; empty if unknown."""
 
     def service_roles(self) -> Sequence[str]:

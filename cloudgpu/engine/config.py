@@ -3,12 +3,15 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.files import parse_json
-from cloudgpu.plan.plan import Candidate
 from cloudgpu.text import printable
+
+if TYPE_CHECKING:
+    # Importing plans would slow down commands that only read records.
+    from cloudgpu.plan.plan import Candidate
 
 NAMEABLE: Final = frozenset(
     {
@@ -68,7 +71,7 @@ def stack_config(  # one argument per program setting; grouping them would only 
     run: str,
     expires_at: datetime,
     token: str,
-    candidate: Candidate,
+    candidate: "Candidate",
     nodes: int,
     public_key: str,
     ssh_cidr: str,

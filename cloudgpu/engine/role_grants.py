@@ -2,11 +2,15 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cloudgpu.engine.config import ListItem, list_setting, read_list_setting
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import Source, source_of
+
+if TYPE_CHECKING:
+    # Importing the recipe schema would slow down commands that only read records.
+    from cloudgpu.recipe.schema import Recipe
 
 _RUN = "{run}"
 
@@ -45,7 +49,7 @@ class RoleGrants:
         return {"readable": list_setting(self.readable), "writable": list_setting(self.writable)}
 
 
-def role_grants(recipe: Recipe, run_id: str = "") -> RoleGrants:
+def role_grants(recipe: "Recipe", run_id: str = "") -> RoleGrants:
     """Return the permissions that a recipe's nodes need: only for this run or, without an ID, for any run.
 
     Pulling container images needs no permissions, because the caller provides the nodes' registry credentials.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from cloudgpu.plan.network_access import PublicAddress, Reach
+from cloudgpu.text import command
 
 WayOut = Literal["public", "firewall", "nat", "other", "none", "unknown"]
 """Where a subnet's default route leads. `public`: to an internet gateway. `firewall`: to the endpoint of a firewall or
@@ -182,11 +183,8 @@ def _no_subnet(network: RegionNetwork, zone: str, need: SubnetNeed) -> SubnetDec
         places = [subnet.zone for subnet in network.subnets if subnet.id == need.named]
         where = f"is in {places[0]}" if places else f"is not in {network.name}"
         return SubnetDecision(None, f"{need.named} {where}, not in {zone}", "change or remove the setting subnet_id")
-    fix = (
-        f"`aws ec2 create-default-subnet --availability-zone {zone}`"
-        if network.is_default
-        else f"create a subnet in {zone}"
-    )
+    create = command("aws", "ec2", "create-default-subnet", "--availability-zone", zone)
+    fix = f"`{create}`" if network.is_default else f"create a subnet in {zone}"
     return SubnetDecision(None, f"{network.name} has no subnet in {zone}", fix)
 
 

@@ -14,8 +14,8 @@ from cloudgpu.run.data.uploads import finish_uploads, place_on_head
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Report, ignore_progress, report_transfer
 from cloudgpu.ssh.fanout import run_on_all
+from cloudgpu.ssh.transfer.listing import SkippedDownload, same_place
 from cloudgpu.ssh.transfer.patterns import path_matcher
-from cloudgpu.ssh.transfer.receive import SkippedDownload, same_place
 from cloudgpu.text import printable
 
 _NAMED: Final = 20

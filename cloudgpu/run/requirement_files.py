@@ -9,6 +9,7 @@ from typing import Final
 from cloudgpu.errors import RecipeError
 from cloudgpu.files import SAVE_AS_UTF8, SETTINGS_BYTES, NotUtf8Error, read_text
 from cloudgpu.recipe.loading.files import ALLOW_HINT, OUTSIDE
+from cloudgpu.text import command
 
 _FIELD: Final = "environment.python.requirements"
 _FILE: Final = re.compile(r"(?:-r|--requirement)(?:\s+|=)?(?P<file>\S.*)")
@@ -72,14 +73,18 @@ def local_requirement(requirement: str) -> LocalRequirement | None:
     if not place or _REMOTE.match(place) or _OVER_SSH.match(place):
         return _over_ssh(requirement, place)
     path = _FILE_URL.sub("", place, count=1)
-    install = {"-c": "-c FILE -r requirements.txt", "-f": f"--find-links {path} PACKAGE", "-e": f"-e {path}"}
-    command = f"pip install {install.get(option, path)}"
+    install = {
+        "-c": ["-c", "FILE", "-r", "requirements.txt"],
+        "-f": ["--find-links", path, "PACKAGE"],
+        "-e": ["-e", path],
+    }
+    suggested = command("pip", "install", *install.get(option, [path]))
     if path.startswith("/"):
         message = f"{requirement} refers to a path on the nodes, not on this machine"
-        fix = f"if it is in the work directory, install it in `setup`: {command}"
+        fix = f"if it is in the work directory, install it in `setup`: {suggested}"
         return LocalRequirement(message, fix, certain=False)
     message = f"{requirement} refers to a path, which the package installer cannot find on the nodes"
-    fix = f"remove it, and install it in `setup`, which runs in the work directory: {command}"
+    fix = f"remove it, and install it in `setup`, which runs in the work directory: {suggested}"
     return LocalRequirement(message, fix, certain=True)
 
 

@@ -9,7 +9,7 @@ from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.openssh_command import ServerKey
-from cloudgpu.ssh.transfer.receive import OnSkipped, PlaceOf, same_place
+from cloudgpu.ssh.transfer.listing import OnSkipped, PlaceOf, same_place
 
 CONNECT_S: Final = 15.0
 """Default time limit, in seconds, for connecting to a node that has booted."""

@@ -24,7 +24,7 @@ from cloudgpu.ssh.openssh_command import ServerKey
 from cloudgpu.ssh.session import CommandSession, KeepaliveLimits, SessionStream
 from cloudgpu.ssh.tcp_connector import TcpConnector
 from cloudgpu.ssh.transfer import fetch, transfer
-from cloudgpu.ssh.transfer.receive import OnSkipped, PlaceOf, same_place
+from cloudgpu.ssh.transfer.listing import OnSkipped, PlaceOf, same_place
 from cloudgpu.ssh.transport import LOST, WINDOW_BYTES, Link, RefusedChannel
 from cloudgpu.ssh.tunnel import Tunnel, listen_on_loopback, listen_on_next_free_port
 

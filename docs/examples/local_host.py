@@ -14,8 +14,8 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.base import COMMAND_S, FailureCallback, OnBytes, Result, ignore_bytes, ignore_failure
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.failure_text import require_success
+from cloudgpu.ssh.transfer.listing import OnSkipped, PlaceOf, same_place
 from cloudgpu.ssh.transfer.patterns import path_matcher
-from cloudgpu.ssh.transfer.receive import OnSkipped, PlaceOf, same_place
 
 
 @dataclass

@@ -105,7 +105,7 @@ class Preflight:
     def _denied(self, inspector: Inspector | None, workers: Workers) -> Future[tuple[str, ...]] | None:
         if inspector is None or is_simulated(self.settings.target):  # the rehearsal has no policies of its callers
             return None
-        return workers.submit(inspector.denied_role_actions, self._role_actions())
+        return workers.submit(inspector.denied_role_actions, self._role_actions(), self.settings.permissions_boundary)
 
     def _role_actions(self) -> tuple[str, ...]:
         """Return the calls with which a cluster makes its roles, as far as the settings name no existing ones."""

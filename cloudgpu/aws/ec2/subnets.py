@@ -2,7 +2,6 @@
 
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import AuthError, BadRequestError, CloudGpuError
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.subnets import RegionNetwork, SubnetSeen, WayOut, usable_addresses
+from cloudgpu.workers import Workers
 
 _AT_ONCE: Final = 8
 _DENIED: Final = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
@@ -36,7 +36,7 @@ def region_networks(
     Raises:
         CloudError: A request failed for a reason other than a missing permission, or AWS is unreachable.
     """
-    with ThreadPoolExecutor(_AT_ONCE) as workers:
+    with Workers(_AT_ONCE) as workers:
         networks = workers.map(
             lambda region: region_network(clients_for(region), request, simulated=simulated), regions
         )
@@ -205,11 +205,10 @@ def _with_acl(subnet: SubnetSeen, acls: Sequence[Row]) -> SubnetSeen:
     ]
     if not entries:
         return subnet
-    rejected = "has a network ACL that rejects"
     if _rejects(entries, _HTTPS, _EGRESS) or _rejects(entries, _REPLIES, _INGRESS):
-        subnet = replace(subnet, cut_off=subnet.cut_off or f"{rejected} the nodes' downloads")
+        subnet = replace(subnet, cut_off=subnet.cut_off or "has a network ACL that rejects the nodes' downloads")
     if _rejects(entries, _SSH, _INGRESS) or _rejects(entries, _REPLIES, _EGRESS):
-        subnet = replace(subnet, closed=subnet.closed or f"{rejected} SSH")
+        subnet = replace(subnet, closed=subnet.closed or "has a network ACL that rejects SSH")
     return subnet
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cloudgpu.aws.iam.permission_probe import principal_arn, simulated_permissions
-from cloudgpu.aws.iam.permissions import GRANTS
+from cloudgpu.aws.iam.role_permissions import ROLE_GRANTS, grants_for_boundary
 from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Session
 from cloudgpu.errors import CloudGpuError
@@ -44,13 +44,15 @@ def inspect_profile(session: Session, name: str, *, session_manager: bool) -> Pr
     return ProfileSeen(role, may_pass, why, _lacks(session, arn, _SESSIONS if session_manager else ()))
 
 
-def denied_role_actions(session: Session, actions: Sequence[str]) -> tuple[str, ...]:
+def denied_role_actions(session: Session, actions: Sequence[str], boundary_arn: str) -> tuple[str, ...]:
     """Return the actions that the caller's policies deny for the roles that cloudgpu makes; empty if that is unknown.
 
-    The grants that cloudgpu documents determine the resources, tags and other conditions of the simulated calls.
+    The grants that cloudgpu documents, with the boundary of the roles if there is one, determine the resources, tags
+    and other conditions of the simulated calls.
     """
     grants = [
-        replace(grant, actions=tuple(action for action in grant.actions if action in actions)) for grant in GRANTS
+        replace(grant, actions=tuple(action for action in grant.actions if action in actions))
+        for grant in grants_for_boundary(ROLE_GRANTS, boundary_arn)
     ]
     try:
         results = simulated_permissions(session, session.identity(), [grant for grant in grants if grant.actions])

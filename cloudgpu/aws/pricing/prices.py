@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -12,6 +11,7 @@ from cloudgpu import bounds
 from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError
+from cloudgpu.workers import Workers
 
 _LINUX: Final[Mapping[str, str]] = {
     "operatingSystem": "Linux",
@@ -52,7 +52,7 @@ def on_demand_or_error(
             return err.message
         return listed.get(name)
 
-    with ThreadPoolExecutor(_AT_ONCE) as workers:
+    with Workers(_AT_ONCE) as workers:
         found = dict(zip(pairs, workers.map(price, pairs), strict=True))
     return {pair: usd for pair, usd in found.items() if usd is not None}
 

@@ -29,9 +29,9 @@ class AwsInspector:
         """Return whether the caller may launch nodes with an instance profile, and what it lacks; None if not found."""
         return inspect_profile(self._session(self._region), name, session_manager=session_manager)
 
-    def denied_role_actions(self, actions: Sequence[str]) -> tuple[str, ...]:
+    def denied_role_actions(self, actions: Sequence[str], boundary_arn: str) -> tuple[str, ...]:
         """Return which of these IAM actions the caller's policies deny for cloudgpu's roles; empty if unknown."""
-        return denied_role_actions(self._session(self._region), actions)
+        return denied_role_actions(self._session(self._region), actions, boundary_arn)
 
     def regions(self) -> Sequence[str]:
         """Return every region that is enabled for the account.

@@ -33,7 +33,7 @@ def no_secret_files(case: CheckInput) -> Iterator[Issue]:
     """Report files in the work directory or a dataset that usually hold secrets, such as `.env` and `.aws`."""
     for upload in case.question.quotes.survey.uploads:
         if upload.secret_files:
-            message = f"the {upload.what} has files that usually hold secrets: {_first(upload.secret_files)}"
+            message = f"files that usually hold secrets are in the {upload.what}: {_first(upload.secret_files)}"
             lines = ", ".join(upload.secret_lines)
             yield Issue(message, f"to leave them out, add these lines to a .cloudgpuignore in it: {lines}")
 

@@ -34,7 +34,7 @@ def subnets_chosen(case: CheckInput) -> Iterator[Issue]:
     for region, network in question.quotes.networks.items():
         here = [candidate for candidate in case.field.candidates if candidate.region == region]
         if network.unknown and here:
-            message = f"cannot tell in which subnets of {region} nodes can be reached: {network.unknown}"
+            message = f"cannot tell in which subnets nodes can be reached in {region}: {network.unknown}"
             yield Issue(message, severity="unknown")
         by_why: dict[str, dict[str, str]] = {}
         for candidate in here:

@@ -11,6 +11,16 @@ from cloudgpu.errors import RemoteCommandError
 from cloudgpu.paths import unwritable_error
 from cloudgpu.ssh.base import OnBytes, ignore_bytes
 from cloudgpu.ssh.failure_text import node_label
+from cloudgpu.ssh.transfer.listing import (
+    ListedEntry,
+    OnSkipped,
+    PlaceOf,
+    SkippedDownload,
+    placed_entry,
+    same_place,
+    validate_listed,
+    validate_skipped,
+)
 from cloudgpu.ssh.transfer.node_program import (
     NOISE_BYTES,
     REASON_LENGTH,
@@ -28,20 +38,7 @@ from cloudgpu.ssh.transfer.node_program import (
 from cloudgpu.ssh.transfer.node_read import MOST_ENTRIES
 from cloudgpu.ssh.transfer.node_tree import MARK, Entry, entry_at, is_folder, same
 from cloudgpu.ssh.transfer.patterns import glob_regexes
-from cloudgpu.ssh.transfer.receive import (
-    DISK_FULL,
-    DownloadDirectory,
-    ListedEntry,
-    OnSkipped,
-    PlaceOf,
-    ReceiveStream,
-    SkippedDownload,
-    placed_entry,
-    reserve_bytes,
-    same_place,
-    validate_listed,
-    validate_skipped,
-)
+from cloudgpu.ssh.transfer.receive import DISK_FULL, DownloadDirectory, ReceiveStream, reserve_bytes
 from cloudgpu.text import plural, size_text
 
 _LISTING_BYTES: Final = 1 << 30

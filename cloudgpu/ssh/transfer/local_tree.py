@@ -183,7 +183,7 @@ class _Walk:
             decision = here.decide(path, directory=directory)
         except UnreadableIndexError as err:
             decision = decide(path, directory=directory, own=here.own, git=here.git)
-            self._skip(path, f"matched by {decision}; whether git tracks it is unknown: {err}")
+            self._skip(path, f"matched by {decision}; it is unknown whether it is tracked: {err}")
             return True
         if decision is not None:
             shown = os.fsdecode(path) + ("/" if directory else "")

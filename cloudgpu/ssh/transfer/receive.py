@@ -4,19 +4,16 @@ import contextlib
 import errno
 import fcntl
 import os
-import posixpath
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from cloudgpu import files
 from cloudgpu.errors import StateError
-from cloudgpu.ssh.transfer.node_read import FOLLOWS, PARTS_FOLLOW, SKIPPED, stays_inside
-from cloudgpu.ssh.transfer.node_tree import EXTENT, Entry, is_folder
+from cloudgpu.ssh.transfer.node_read import FOLLOWS, PARTS_FOLLOW, SKIPPED
+from cloudgpu.ssh.transfer.node_tree import EXTENT, Entry
 
 _PREFIX = ".cloudgpu-part-"
 _LOCKED = "lock-"
@@ -24,135 +21,15 @@ _PART = "file"
 _LOCK = "lock"
 """File in a temporary directory that is locked while a process uses the directory."""
 _HEADER_BYTES = 8
-_DISTRUST = "do not trust other data from this node"
+_MAKE_WAY = "move or delete it"
 
 
-_MOST = 1 << 62
-"""Upper limit for sizes and times. No real file exceeds it, and system calls do not accept larger numbers."""
-_LONGEST_NAME = 4096
-_LONGEST_REASON = 4096
 _RESERVE_BYTES = 64 << 20
 """Disk space that downloads leave free for records and other programs; a tenth of the free space if that is less."""
 _CHECK_EVERY_BYTES = 16 << 20
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _UNSTORABLE = frozenset({errno.EFBIG, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL})
 """Errors that concern one file: its size or its name is not possible on the local file system."""
-
-
-@dataclass(frozen=True)
-class SkippedDownload:
-    """A matching file on a node that was not downloaded.
-
-    Attributes:
-        path: Path relative to the source directory; empty if the entry represents several files.
-        reason: Reason why the file was not downloaded.
-        lost: True if contents that a pattern requests are missing, as with an unreadable file. False for a dangling
-            symlink, for example.
-    """
-
-    path: str
-    reason: str
-    lost: bool
-
-
-OnSkipped = Callable[[SkippedDownload], None]
-"""Called for each file that could not be downloaded."""
-PlaceOf = Callable[[str], str]
-"""Returns the path below the local directory of a path below the source directory."""
-
-
-def same_place(path: str) -> str:
-    """Return the path."""
-    return path
-
-
-def placed_entry(entry: Entry, place: PlaceOf) -> Entry:
-    """Return an entry with its local path. The target of a symlink is adapted, so that it leads to the same entry."""
-    path = place(entry.path)
-    if entry.link is None:
-        return entry._replace(path=path)
-    target = posixpath.normpath(posixpath.join("/", posixpath.dirname(entry.path), entry.link))[1:]
-    local_target = place(target) if target else target
-    if (path, local_target) == (entry.path, target):
-        return entry
-    return entry._replace(path=path, link=posixpath.relpath(f"/{local_target}", f"/{posixpath.dirname(path)}"))
-
-
-class ListedEntry(NamedTuple):
-    """A manifest entry from a node, and the bytes that it occupies on the node's disk."""
-
-    entry: Entry
-    stored: int
-
-
-def validate_listed(who: str, fields: object) -> ListedEntry:
-    """Validate an entry of a node's listing.
-
-    Raises:
-        StateError: The entry is malformed, or its path or symlink target is outside the directory.
-    """
-    match fields:
-        case [*plain, int(stored)] if len(plain) == len(Entry._fields) and stored >= 0:
-            entry = validate_entry(who, plain)
-            return ListedEntry(entry, min(stored, entry.size))
-        case _:
-            entry = validate_entry(who, fields)
-            return ListedEntry(entry, entry.size)
-
-
-def validate_entry(who: str, fields: object) -> Entry:
-    """Validate a manifest entry from a node.
-
-    Raises:
-        StateError: The entry is malformed, or its path or symlink target is outside the directory.
-    """
-    match fields:
-        case [str(path), int(size), int(mtime_ns), int(mode), None | str() as link] if _plausible(size, mtime_ns):
-            entry = Entry(path, size, mtime_ns, mode & 0o777, link)
-        case _:
-            raise _malformed(who)
-    folder = is_folder(entry) and (size, mtime_ns, mode, link) == (0, 0, 0, None)
-    names = (path[:-1] if folder else path).split("/") if _writable(path) else [""]
-    plain = not any(name in ("", ".", "..") for name in names)
-    if not plain or not (link is None or _inside(path, link)):
-        raise StateError(
-            f"{who} sent a path or symlink that leads outside the download directory: {path!r}",
-            hint=_DISTRUST,
-        )
-    return entry
-
-
-def validate_skipped(who: str, fields: object) -> SkippedDownload:
-    """Validate a node's report of a file that it cannot send.
-
-    Raises:
-        StateError: The report is malformed.
-    """
-    match fields:
-        case [str(path), str(reason), bool(lost)]:
-            return SkippedDownload(path[:_LONGEST_NAME], reason[:_LONGEST_REASON], lost)
-        case _:
-            raise _malformed(who)
-
-
-def _inside(path: str, link: str) -> bool:
-    return _writable(link) and stays_inside(os.fsencode(path), os.fsencode(link))
-
-
-def _plausible(size: int, mtime_ns: int) -> bool:
-    return 0 <= size < _MOST and -_MOST < mtime_ns < _MOST
-
-
-def _writable(name: str) -> bool:
-    """Return True if the text can be encoded as a file name on this machine and contains no null byte."""
-    try:
-        return b"\0" not in os.fsencode(name)
-    except UnicodeEncodeError:
-        return False
-
-
-def _malformed(who: str) -> StateError:
-    return StateError(f"{who} sent a malformed file list", hint=_DISTRUST)
 
 
 class ReceiveStream:
@@ -311,7 +188,7 @@ class DownloadDirectory:
         try:
             yield
         except StateError as err:
-            self.unstorable[entry.path] = err.message
+            self.unstorable[entry.path] = f"{err.message}; {err.hint}"
         except OSError as err:
             if err.errno not in _UNSTORABLE:
                 raise
@@ -353,7 +230,7 @@ class DownloadDirectory:
         try:
             self._part.replace(self._to / entry.path)
         except IsADirectoryError as err:
-            raise StateError(f"{self._to / entry.path} is a directory; move or delete it") from err
+            raise StateError(f"{self._to / entry.path} is a directory", hint=_MAKE_WAY) from err
 
     def _make_parents(self, entry: Entry) -> None:
         """Create the directories above an entry. Reject symlinks among them, because they may lead anywhere.
@@ -365,7 +242,7 @@ class DownloadDirectory:
         for name in entry.path.split("/")[:-1]:
             here = here / name
             if here.is_symlink() or (here.exists() and not here.is_dir()):
-                raise StateError(f"{here} is in the way; move or delete it")
+                raise StateError(f"{here} is in the way", hint=_MAKE_WAY)
             here.mkdir(exist_ok=True)
 
 

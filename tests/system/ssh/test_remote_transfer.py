@@ -19,8 +19,8 @@ from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageE
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SshHost, connect
 from cloudgpu.ssh.transfer import contents
+from cloudgpu.ssh.transfer.listing import SkippedDownload
 from cloudgpu.ssh.transfer.local_tree import files_to_send
-from cloudgpu.ssh.transfer.receive import SkippedDownload
 
 Sshd = Any
 

@@ -149,6 +149,9 @@ class ScriptedCloud:
     def running_vcpus(self, region):
         return {}
 
+    def networks(self, regions, request):
+        return {}
+
     def machine_images(self, wanted):
         return {}
 

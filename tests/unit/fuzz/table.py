@@ -6,6 +6,7 @@ from tests.unit.fuzz import (
     targets_handlers,
     targets_home,
     targets_pulumi,
+    targets_registry,
     targets_rehearsal,
     targets_rehearsal_files,
     targets_setup,
@@ -17,6 +18,7 @@ from tests.unit.fuzz.target import Target
 TARGETS: tuple[Target, ...] = (
     *targets_home.TARGETS,
     *targets_aws.TARGETS,
+    *targets_registry.TARGETS,
     *targets_handlers.TARGETS,
     *targets_agent.TARGETS,
     *targets_pulumi.TARGETS,

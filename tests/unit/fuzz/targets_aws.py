@@ -1,4 +1,4 @@
-"""Fuzz targets for responses of AWS and registries: price lists, consoles, listings, tags and manifests."""
+"""Fuzz targets for responses of AWS: price lists, consoles, listings, networks and tags."""
 
 import base64
 import json
@@ -10,15 +10,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cloudgpu import bounds
-from cloudgpu.app.planning.registry import manifests, web_files
-from cloudgpu.app.planning.registry.http import (
-    RegistryClient,
-    RegistryDeniedError,
-    SourceResponse,
-    UnreachableError,
-    parse_challenge,
-)
-from cloudgpu.app.planning.registry.images import _described
 from cloudgpu.aws.ec2 import (
     baked_images,
     billing_times,
@@ -38,14 +29,12 @@ from cloudgpu.aws.storage import buckets, discovery, objects
 from cloudgpu.backends.sweep import cluster_resources
 from cloudgpu.catalog.snapshots.snapshot import TypeFacts
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.launch.image_name import parse_image_name
-from cloudgpu.node.agent.fetch import http_request
 from cloudgpu.plan.named_resources import MachineImageSeen
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.plan.subnets import RegionNetwork
 from tests.unit.fuzz.conformity import conforms
-from tests.unit.fuzz.hostile import files, spoiled, spoiled_text, values, words
+from tests.unit.fuzz.hostile import spoiled, spoiled_text, values, words
 from tests.unit.fuzz.shapes import NOW, FakeClients
 from tests.unit.fuzz.target import Target
 
@@ -213,11 +202,6 @@ _ERRORS = [
         "LaunchTemplateAndOverrides": {"Overrides": {"AvailabilityZone": "us-east-1a"}},
     }
 ]
-_INDEX = {
-    "schemaVersion": 2,
-    "manifests": [{"digest": "sha256:1", "platform": {"os": "linux", "architecture": "amd64"}, "size": 5}],
-}
-_MANIFEST = {"schemaVersion": 2, "config": {"digest": "sha256:0", "size": 5}, "layers": [{"size": 10}, {"size": 20}]}
 
 
 def _on_demand(answer: Any) -> None:
@@ -353,59 +337,6 @@ def _expiry_tag(text: str) -> None:
     assert found is None or conforms(datetime, found)
 
 
-def _challenge(text: str) -> None:
-    found = parse_challenge(text)
-    assert found is None or found.scheme in ("bearer", "basic")
-
-
-class _FakeWeb(RegistryClient):
-    def __init__(self, body: bytes) -> None:
-        super().__init__(parse_image_name("registry.example/a:1"), None, 1.0)
-        self._body = body
-
-    def get(self, path: str, accept: str = "*/*") -> SourceResponse:
-        return SourceResponse(200, {}, self._body)
-
-
-def _manifest(body: bytes) -> None:
-    seen = _described("registry.example/a:1", parse_image_name("registry.example/a:1"), _FakeWeb(body))
-    conforms(type(seen), seen)
-    assert seen.packed_bytes is None or seen.packed_bytes >= 0
-
-
-def _index(value: Any) -> None:
-    if isinstance(value, dict):
-        conforms(dict[str, str], manifests.digests_by_platform(value))
-        size = manifests.packed_bytes(value)
-        assert size is None or (conforms(int, size) and size >= 0)
-        conforms(str, manifests.config_digest(value))
-
-
-def _web_file(text: str) -> None:
-    for status, header in ((206, "content-range"), (416, "content-range"), (200, "content-length")):
-        size = web_files._size(http_request.SourceResponse(status, {header: text}, b""))
-        assert size is None or 0 <= size < 1 << 63
-
-
-def _followed(location: str) -> None:
-    """A registry may redirect to any host."""
-
-    class Redirecting(RegistryClient):
-        def _sent(self, url: str, accept: str, authorization: str, *, guarded: bool) -> SourceResponse:
-            if url.startswith("https://registry.example/v2/"):
-                return SourceResponse(302, {"location": location}, b"")
-            return super()._sent("ftp:" + url, accept, authorization, guarded=guarded)
-
-    Redirecting(parse_image_name("registry.example/a:1"), None, 1.0).get("a")
-
-
-def _image_name(text: str) -> None:
-    found = parse_image_name(text)
-    assert found.registry
-    assert isinstance(found.on_loopback, bool)
-    assert isinstance(found.repository + found.server, str)
-
-
 _VPC = {
     "Vpcs": [{"VpcId": "vpc-1"}],
     "SecurityGroups": [{"VpcId": "vpc-1"}],
@@ -489,21 +420,4 @@ TARGETS = (
         _shortfall,
     ),
     Target("expiry tag", words("2026-11-22T12:00:00Z"), _expiry_tag),
-    Target(
-        "registry challenge",
-        spoiled_text('Bearer realm="https://a/b",service="s",scope="c", Basic realm=x'),
-        _challenge,
-    ),
-    Target(
-        "registry manifest", files(_MANIFEST, _INDEX), _manifest, (CloudGpuError, RegistryDeniedError, UnreachableError)
-    ),
-    Target("registry index", values(_INDEX, _MANIFEST), _index),
-    Target(
-        "registry redirect",
-        words("https://registry.example/v2/a", "/v2/a", "http://[::1"),
-        _followed,
-        (RegistryDeniedError, UnreachableError),
-    ),
-    Target("size of a web file", words("bytes 0-0/12345", "bytes */0", "12345"), _web_file),
-    Target("image name", words("nvcr.io/nvidia/pytorch:24.12-py3", "ubuntu", "a/b@sha256:" + "0" * 64), _image_name),
 )

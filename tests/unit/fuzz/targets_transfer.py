@@ -10,8 +10,8 @@ from typing import Any
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.transfer import fetch, git_repository, glob, ignore, node_program, patterns, transfer
+from cloudgpu.ssh.transfer.listing import SkippedDownload
 from cloudgpu.ssh.transfer.node_tree import MARK, Entry, RefusedError, take_entries
-from cloudgpu.ssh.transfer.receive import SkippedDownload
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, spoiled, words
 from tests.unit.fuzz.target import Target

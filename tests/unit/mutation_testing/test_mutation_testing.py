@@ -9,6 +9,7 @@ from mutation_testing.nearest_tests import NearestTests
 from mutation_testing.workers import BaselineError, Worker
 
 ROOT = Path(__file__).parents[3]
+PACKAGE = "cloudgpu"
 
 
 def shown(source: str) -> list[tuple[str, str]]:
@@ -76,9 +77,9 @@ def _checkout(tmp_path: Path) -> Path:
         "cloudgpu/limits.py": "def allowed(size: int) -> bool:\n    return size < 10\n",
         "cloudgpu/broken.py": "X = 1 < 2\n",
         "tests/unit/test_limits.py": (
-            "from cloudgpu.limits import allowed\n\n\ndef test_small():\n    assert allowed(1)\n"
+            f"from {PACKAGE}.limits import allowed\n\n\ndef test_small():\n    assert allowed(1)\n"
         ),
-        "tests/unit/test_broken.py": "import cloudgpu.broken\n\n\ndef test_x():\n    assert False\n",
+        "tests/unit/test_broken.py": f"import {PACKAGE}.broken\n\n\ndef test_x():\n    assert False\n",
         "ignored/secret": "s",
         ".gitignore": "ignored\n",
         "pyproject.toml": "[tool.pytest.ini_options]\n",

@@ -17,6 +17,8 @@ CHANGING = (
 )
 
 
+LISTED = "\tlibnccl-net.so (libc6,x86-64) => /opt/amazon/ofi-nccl/lib/libnccl-net.so"
+"""Line of `ldconfig -p` if the loader finds NCCL's EFA plugin."""
 ONLINE = 'case "$*" in *update*) echo "Hit:1 http://archive.ubuntu.com/ubuntu jammy InRelease";; esac'
 ARCHIVE = """case $* in
 *show*) echo "Depends: nvidia-kernel-common-580-server (>= 580.126.09)";;

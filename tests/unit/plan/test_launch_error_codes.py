@@ -129,7 +129,7 @@ DECISIONS: list[tuple[type, str, str, str]] = [
     (AuthError, "stop", ANYWHERE, """
         AuthFailure Blocked IncompleteSignature InvalidClientTokenId InvalidSecurity.RequestHasExpired
         MissingAuthenticationToken OptInRequired PendingVerification RequestExpired SignatureDoesNotMatch
-        UnauthorizedOperation
+        TokenRefreshRequired UnauthorizedOperation
     """),
     (AuthError, "stop", KARPENTER, "AuthFailure.ServiceLinkedRoleCreationNotPermitted"),
     (AuthError, "stop", SIGNING, """

@@ -11,7 +11,7 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.collect import collect
 from cloudgpu.run.job import Job
-from cloudgpu.ssh.transfer.receive import SkippedDownload
+from cloudgpu.ssh.transfer.listing import SkippedDownload
 from tests.fake_host import FakeHost
 
 WORK = "/home/ubuntu/.cloudgpu/runs/plain-abc/work"

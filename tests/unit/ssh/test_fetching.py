@@ -15,12 +15,12 @@ import pytest
 from cloudgpu.errors import RemoteCommandError, StateError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.transfer import node_program, receive
+from cloudgpu.ssh.transfer import listing, node_program
 from cloudgpu.ssh.transfer.fetch import fetch_tree
+from cloudgpu.ssh.transfer.listing import SkippedDownload, validate_entry, validate_skipped
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.ssh.transfer.node_read import FOLLOWS, SKIPPED
 from cloudgpu.ssh.transfer.node_tree import MARK
-from cloudgpu.ssh.transfer.receive import SkippedDownload, validate_entry, validate_skipped
 from cloudgpu.ssh.transfer.transfer import send_tree
 
 NODE = Node(0, "i-0", "127.0.0.1", 22, "lea", ("SHA256:x",), "127.0.0.1", "p3.2xlarge", "us-east-1a", "V100", 1, True)
@@ -396,7 +396,7 @@ def test_conflicting_names_are_rejected_and_never_escape_the_directory(to: Path,
 
 def test_skipped_entry_text_is_bounded_and_validated() -> None:
     one = validate_skipped("node 1", ["p" * 100_000, "r" * 100_000, True])
-    assert len(one.path) + len(one.reason) <= receive._LONGEST_NAME + receive._LONGEST_REASON
+    assert len(one.path) + len(one.reason) <= listing._LONGEST_NAME + listing._LONGEST_REASON
     for fields in (None, [], ["p"], ["p", 1, True], [1, "r", True], ["p", "r", "yes"]):
         with pytest.raises(StateError, match="malformed"):
             validate_skipped("node 1", fields)

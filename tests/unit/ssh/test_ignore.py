@@ -303,7 +303,7 @@ def test_unreadable_index_is_reported_for_the_paths_that_it_decides_about(tmp_pa
         assert listing.files == (".gitignore", "b.py")
         (skipped,) = listing.skipped
         assert skipped.path == "a.log"
-        assert "matched by .gitignore:1: *.log; whether git tracks it is unknown" in skipped.reason
+        assert "matched by .gitignore:1: *.log; it is unknown whether it is tracked" in skipped.reason
 
 
 @pytest.mark.parametrize("setting", ["info", "user", "xdg", "configured", "repository"])
@@ -387,7 +387,7 @@ SLOW_GLOBS = {
 def test_pattern_with_many_asterisks_is_matched_at_once(pattern: str, path: str) -> None:
     """Takes hours if an asterisk is tried again after the text up to the next one has matched."""
     assert not path_matcher([pattern])(path)
-    assert parse(f"{pattern}\n".encode()).verdict(path.encode(), directory=False) is None
+    assert parse(f"{pattern}\n".encode()).deciding_rule(path.encode(), directory=False) is None
     assert path_matcher([pattern[: pattern.rindex(pattern[-1])] + "*"])(path)
 
 

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.errors import StateError
+from cloudgpu.ssh.transfer.listing import validate_entry
 from cloudgpu.ssh.transfer.local_tree import stays_inside
 from cloudgpu.ssh.transfer.node_read import FOLLOWS
 from cloudgpu.ssh.transfer.node_tree import Entry
-from cloudgpu.ssh.transfer.receive import DownloadDirectory, ReceiveStream, validate_entry
+from cloudgpu.ssh.transfer.receive import DownloadDirectory, ReceiveStream
 
 
 @pytest.mark.parametrize(

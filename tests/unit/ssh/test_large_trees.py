@@ -12,10 +12,10 @@ import pytest
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.ssh.transfer import fetch, node_read, receive
 from cloudgpu.ssh.transfer.fetch import fetch_tree
+from cloudgpu.ssh.transfer.listing import SkippedDownload
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.ssh.transfer.node_read import FOLLOWS, PARTS_FOLLOW
 from cloudgpu.ssh.transfer.node_tree import EXTENT, MARK
-from cloudgpu.ssh.transfer.receive import SkippedDownload
 from cloudgpu.ssh.transfer.transfer import send_tree
 from tests.unit.ssh.test_fetching import (
     LocalNode,

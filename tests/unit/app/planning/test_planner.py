@@ -49,6 +49,9 @@ class Cloud:
         self.queried |= set(regions)
         assert self.queried <= set(self.enabled), "a region that is not enabled was queried"
 
+    def denied_role_actions(self, actions, boundary_arn):
+        return ()
+
     def service_roles(self):
         return ("AWSServiceRoleForEC2Spot",)
 

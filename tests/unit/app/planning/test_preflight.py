@@ -37,7 +37,7 @@ class Account:
         self.queries.append(f"profile {name} {session_manager}")
         return ProfileSeen("gpu", True, "simulated", ())
 
-    def denied_role_actions(self, actions):
+    def denied_role_actions(self, actions, boundary_arn):
         return tuple(actions)
 
     def regions(self):

@@ -85,7 +85,8 @@ def test_plan_lists_uploads_with_their_size_and_warns_of_secrets(folder: Path, c
     size = sum((folder / name).stat().st_size for name in (".cloudgpuignore", "recipe.yaml")) + 5 * 5
     assert f"uploads to every node: work directory (7 files, {size} B), dataset digits sets (2 files, 10 B)" in text
     assert (
-        "the work directory has files that usually hold secrets: .aws/credentials, deep/.env, keys/a.pem and 1" in text
+        "files that usually hold secrets are in the work directory: .aws/credentials, deep/.env, keys/a.pem and 1"
+        in text
     )
     assert "add these lines to a .cloudgpuignore in it: .aws/, .env, *.pem" in text
     assert "not sent: passwords: symlink that points outside the directory, to /etc/passwd" in text

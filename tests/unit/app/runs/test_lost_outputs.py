@@ -8,7 +8,7 @@ import pytest
 from cloudgpu.app.runs.outcome import lost_output_lines
 from cloudgpu.cli.render.run import exit_code
 from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
-from cloudgpu.ssh.transfer.receive import SkippedDownload
+from cloudgpu.ssh.transfer.listing import SkippedDownload
 from cloudgpu.state.record_store import RecordStore
 
 OUTPUTS = {"outputs": ["outputs/metrics.json"]}

@@ -104,12 +104,28 @@ def caller(scripted, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("caller")
 def test_simulator_tells_which_calls_for_new_roles_are_denied(scripted) -> None:
-    decisions = decided(iam_CreateInstanceProfile="explicitDeny", iam_CreateRole="allowed")
-    scripted.stub("iam").add_response("simulate_principal_policy", decisions)
-    assert denied_role_actions(scripted, ACTIONS) == ("iam:CreateInstanceProfile",)
+    stub = scripted.stub("iam")
+    stub.add_response("simulate_principal_policy", decided(iam_CreateRole="allowed"))
+    stub.add_response("simulate_principal_policy", decided(iam_CreateInstanceProfile="explicitDeny"))
+    assert denied_role_actions(scripted, ACTIONS, "") == ("iam:CreateInstanceProfile",)
+
+
+@pytest.mark.usefixtures("caller")
+def test_call_for_a_new_role_is_simulated_with_its_boundary(scripted) -> None:
+    asked = []
+    boundary = "arn:aws:iam::111122223333:policy/cloudgpu-boundary"
+    scripted.client("iam").meta.events.register(
+        "provide-client-params.iam.SimulatePrincipalPolicy", lambda params, **_: asked.append(params)
+    )
+    scripted.stub("iam").add_response("simulate_principal_policy", decided(iam_CreateRole="allowed"))
+    assert denied_role_actions(scripted, ("iam:CreateRole",), boundary) == ()
+    (entries,) = [params["ContextEntries"] for params in asked]
+    assert {"iam:PermissionsBoundary": [boundary]}.items() <= {
+        entry["ContextKeyName"]: entry["ContextKeyValues"] for entry in entries
+    }.items()
 
 
 @pytest.mark.usefixtures("caller")
 def test_denied_calls_for_new_roles_are_unknown_without_the_simulator(scripted) -> None:
     scripted.stub("iam").add_client_error("simulate_principal_policy", "AccessDenied")
-    assert denied_role_actions(scripted, ACTIONS) == ()
+    assert denied_role_actions(scripted, ACTIONS, "") == ()

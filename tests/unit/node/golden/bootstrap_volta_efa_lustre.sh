@@ -430,10 +430,10 @@ do_efa() {
   mkdir -p "$root/etc/sysctl.d"
   echo kernel.yama.ptrace_scope=0 >"$root/etc/sysctl.d/90-cloudgpu.conf"
   sysctl -w kernel.yama.ptrace_scope=0 || :
-  modprobe efa && efa_current || {
+  if ! { modprobe efa && efa_current; }; then
     echo "the EFA module will be loaded at the next boot"
     return 75
-  }
+  fi
 }
 
 install_efa() {

@@ -118,7 +118,7 @@ NETWORK = (
         PlanInputs(),
         fails(
             replace(PlanInputs(), quotes=Quotes(live=True, networks={"us-east-1": RegionNetwork(unknown="denied")})),
-            ("unknown", "cannot tell in which subnets of us-east-1 nodes can be reached: denied", ""),
+            ("unknown", "cannot tell in which subnets nodes can be reached in us-east-1: denied", ""),
         ),
     ),
     row(

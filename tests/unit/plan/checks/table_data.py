@@ -317,12 +317,12 @@ DATA = (
             ),
             (
                 "warning",
-                "the work directory has files that usually hold secrets: a/.env, b.pem, c.pem and 1 more",
+                "files that usually hold secrets are in the work directory: a/.env, b.pem, c.pem and 1 more",
                 "to leave them out, add these lines to a .cloudgpuignore in it: .env, *.pem",
             ),
             (
                 "warning",
-                "the dataset a has files that usually hold secrets: .netrc",
+                "files that usually hold secrets are in the dataset a: .netrc",
                 "to leave them out, add these lines to a .cloudgpuignore in it: .netrc",
             ),
         ),
