@@ -50,7 +50,7 @@ class Replay:
                     if form(comparable(call["parameters"], model.input_shape)) == form(parameters):
                         waiting.remove(call)
                         answer = restored(call["answer"], model.output_shape)
-                        return SimpleNamespace(status_code=call["status"]), answer
+                        return SimpleNamespace(status_code=call["status"], headers={}), answer
         message = f"the recording has no answer to {model.name} in {region} with {parameters}"
         raise NotRecordedError(message)
 

@@ -35,7 +35,7 @@ _OF_SETTINGS: Final[Mapping[str, NamedKind]] = {
 }
 
 
-_GLOBAL: Final = ("role", "instance profile")
+_GLOBAL: Final = ("role", "permissions boundary", "instance profile")
 
 AskRegistry = Callable[[Environment], ImageSeen]
 """Looks up a recipe's container image in its registry; see `app.planning.registry.images`."""
@@ -144,7 +144,7 @@ class Preflight:
             return
         for setting, kind in _OF_SETTINGS.items():
             name = str(getattr(self.settings, setting))
-            name = name.rpartition("/")[-1] if name.startswith("arn:") else name
+            name = name.rpartition("/")[-1] if kind == "role" else name  # a setting may contain the role's ARN
             if not name:
                 continue
             if kind == "key pair":  # must exist in every region that nodes may run in
