@@ -127,7 +127,7 @@ def _change(source: str, starts: list[int], node: ast.AST, replacement: str) -> 
 
 
 def _replacements(node: ast.AST) -> Iterator[str]:
-    """Yield the texts that may replace a node, as somebody may have written them by mistake."""
+    """Yield the texts that may replace a node, as a programmer may have written them by mistake."""
     if isinstance(node, ast.stmt):
         yield from _statement_replacements(node)
     elif isinstance(node, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.BinOp | ast.IfExp):

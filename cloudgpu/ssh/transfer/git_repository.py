@@ -1,6 +1,6 @@
 """Read a git repository's tracked files, ignore files and settings without running git.
 
-git runs programs that a repository's settings name, and a repository may come from somebody whom the user does not
+git runs programs that a repository's settings name, and a repository may come from a person whom the user does not
 trust. It may also not be installed.
 """
 

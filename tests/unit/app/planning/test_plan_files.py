@@ -137,7 +137,7 @@ def move(content):
 
 
 def sign_again(content):
-    """Sign the plan with a key of one's own."""
+    """Sign the plan with a key of the attacker."""
     move(content)
     text = json.dumps({**content, "sha256": saved_plan._checksum(content)})
     signed = saved_plan.sign(saved_plan.parse_saved_plan(text, "agreed.json"), b"another key")
