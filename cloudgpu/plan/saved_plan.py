@@ -81,7 +81,7 @@ def sign(stored: StoredPlan, key: bytes) -> StoredPlan:
 
 
 def require_signature(stored: StoredPlan, key: bytes, name: str) -> None:
-    """Reject a plan that this state home did not write: its checksum proves nothing, because no secret is needed to compute it.
+    """Reject a plan that this state home did not write. Its checksum proves nothing: computing it needs no secret.
 
     Raises:
         UsageError: The plan was not signed, was signed in another state home, or was edited.
