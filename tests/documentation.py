@@ -90,7 +90,7 @@ def blocks_for(test: str, page: str) -> list[str]:
 _VARIES = (
     (r"==> [a-z ]+ \d+(\.\d+)? (s|min)\b( \d+ s\b)?( \d+ resources? [a-z]+,?)*", " "),  # only shown for long stages
     (r"SHA256:[\w+/]{43}", "SHA256:..."),
-    (r"\b(i|vol|sg|fs|ami|snap|lt|eni|subnet|fleet)-[0-9a-f]{8}[0-9a-f-]*", r"\1-ID"),
+    (r"\b(i|vol|sg|fs|ami|snap|lt|eni|subnet|fleet|vpc|igw)-[0-9a-f]{8}[0-9a-f-]*", r"\1-ID"),
     (r"\b(my-run|quickstart|summing)-[0-9a-z]{6}\b", r"\1-ID"),
     (r"\bip-127-\d+-\d+-\d+|\b127\.\d+\.\d+\.\d+(:\d{5})?", "ADDRESS"),
     (r"\b\d{4}-\d\d-\d\d( \d\d:\d\d(:\d\d)? UTC)?|\b\d\d:\d\d UTC", "DATE"),

@@ -36,7 +36,7 @@ def test_multi_interface_nodes_get_an_elastic_ip(workspace):
         kinds = sorted(
             (one["Attachment"]["NetworkCardIndex"], one["InterfaceType"]) for one in row["NetworkInterfaces"]
         )
-        assert kinds == [(0, "efa"), (1, "efa-only"), (2, "efa-only"), (3, "efa-only")]
+        assert kinds == [(0, "efa-only"), (0, "interface"), (1, "efa-only"), (2, "efa-only"), (3, "efa-only")]
     workspace.run("down", outcome["cluster"])
     assert workspace.left() == {}
 

@@ -79,7 +79,7 @@ MASKS = (
     (r"\b\d+(\.\d+)? ?(ms|s|min|h)\b", "DURATION"),
     (r"(DURATION )+DURATION", "DURATION"),
     (r"\$\d[\d,]*\.\d+", "$N"),
-    (r"\b\d+ d(ays)?(?=\s+(ago|old))", "AGE"),
+    (r"(?m)\b\d+ d(ays)?(?=\s+(ago|old)|$)", "AGE"),
     (r"SHA256:\S+", "SHA256:FINGERPRINT"),
     (r"\b\d+(\.\d+)? [kMG]i?B\b", "SIZE"),
     (r"[█▏▎▍▌▋▊▉#]+", "BAR"),
