@@ -132,7 +132,7 @@ def test_full_bootstrap_does_not_change_machine(workspace, tmp_path):
     assert "cloudgpu bootstrap: done" in console
     state = json.loads(workspace.ssh(node, 'cat "${CLOUDGPU_NODE_ROOT:-}/var/lib/cloudgpu/bootstrap.json"').stdout)
     assert state["state"] == "done"
-    assert [step["name"] for step in state["steps"]] == ["quiet", "python", "store", "driver", "efa"]
+    assert [step["name"] for step in state["steps"]] == ["quiet", "python", "store", "driver", "efa", "efa_plugin"]
     assert _machine(tmp_path) == before
     workspace.client.stop(workspace.spec().instance_id)
     assert _machine(tmp_path) == before
