@@ -4,21 +4,17 @@ The private key is sent to the head node over standard input and stored nowhere 
 authorize the public key until the run ends, even if the caller disconnects.
 """
 
+import posixpath
 from collections.abc import Mapping, Sequence
 
 from cloudgpu.launch.inter_node_ssh import KNOWN_HOSTS, PRIVATE_KEY, host_key_alias, subnet
+from cloudgpu.launch.inventory import Node
 from cloudgpu.launch.ranks import NodeFile, NodeLaunch
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.job import Job
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.ssh.keys import generate_key_pair
-
-_POSIX_SHELL = 'command="sh -c \'eval \\"$SSH_ORIGINAL_COMMAND\\"\'"'
-"""Option that runs a login's command with `sh`, because mpirun and DeepSpeed use its syntax.
-
-The login shell may be csh or fish.
-"""
 
 
 def write_ssh_files(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Mapping[int, str]:
@@ -40,8 +36,11 @@ def write_ssh_files(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch
         files = list(node.files)
         if node.reaches:
             private, public = generate_key_pair()
-            line = _authorized_keys_line(job, public)
-            authorized_keys |= dict.fromkeys(node.reaches, line)
+            reached = [by_index[index].host.node for index in node.reaches]
+            authorized_keys |= {
+                other.index: _authorized_keys_line(job, public, _forced_command(agent.host.node, other))
+                for other in reached
+            }
             known_hosts = _known_hosts([by_index[index] for index in node.reaches])
             files += [NodeFile(KNOWN_HOSTS, known_hosts), NodeFile(PRIVATE_KEY, private)]
         for file in files:
@@ -49,14 +48,26 @@ def write_ssh_files(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch
     return authorized_keys
 
 
-def _authorized_keys_line(job: Job, public: str) -> str:
+def _forced_command(head: Node, node: Node) -> str:
+    """Return the option that runs a login's command with `sh`, because mpirun and DeepSpeed use its syntax.
+
+    The login shell may be csh or fish. On self-managed hosts, the directory of a cluster has the name of its host, but
+    mpirun and DeepSpeed use the head node's paths on every node: a symlink makes them valid. It is not needed on hosts
+    that share a home directory, where the head node's directory exists.
+    """
+    here, there = node.base, head.base
+    link = f"[ -e {there} ] || ln -s {posixpath.basename(here)} {there}; " if here != there else ""
+    return f'command="sh -c \'{link}eval \\"$SSH_ORIGINAL_COMMAND\\"\'"'
+
+
+def _authorized_keys_line(job: Job, public: str, forced_command: str) -> str:
     """Return the authorized_keys line, which allows neither a terminal nor forwarding, and runs commands with `sh`.
 
     Logins are accepted only from the cluster network, if it is known.
     The agent removes the line by its `cloudgpu-run:` comment.
     """
     network = subnet(job.inventory)
-    options = ["restrict", *([f'from="{network}"'] if network else []), _POSIX_SHELL]
+    options = ["restrict", *([f'from="{network}"'] if network else []), forced_command]
     return f"{','.join(options)} {public} cloudgpu-run:{job.run_id}"
 
 

@@ -48,6 +48,16 @@ def test_cleanup_finds_the_lease_directory_despite_changed_home(host, recorded):
     assert store.find_own_lease("0123abcd", "/x/pair-0123abcd") is None
 
 
+def test_symlinks_to_the_directory_are_removed_with_it(host):
+    home = taken(host)
+    link, other = home.with_name("pair-0123abcd-red"), home.with_name("pair-4567cdef-red")
+    link.symlink_to(home.name)
+    other.symlink_to("pair-4567cdef")
+    cleanup.verb({"token": "0123abcd", "home": str(home)}, lambda _: None)
+    assert not link.is_symlink()
+    assert other.is_symlink()
+
+
 def test_extending_a_lease_keeps_its_directory(host):
     home = taken(host)
     later = int(time.time()) + 6000

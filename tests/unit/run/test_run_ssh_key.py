@@ -1,6 +1,9 @@
 """The SSH key of a run: which nodes get the private and the public half."""
 
+import os
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.recipe.schema import Recipe
@@ -65,6 +68,28 @@ def test_head_node_holds_private_key_and_others_authorize_public_key() -> None:
     for host in others:
         assert set(host.files) == {f"{RUN}/mpi/rsh"}
     assert not any("PRIVATE" in sent.text for host in (head, *others) for sent in host.sent)
+
+
+def test_paths_of_the_head_node_lead_to_the_directory_of_each_host(tmp_path: Path) -> None:
+    """On self-managed hosts, the name of a cluster's directory ends with the name of the host."""
+    some = agents()
+    for agent in some:
+        agent.host.node = replace(agent.host.node, base=f".cloudgpu/hosts/c-0123abcd-h{agent.host.node.index}")
+    one = job()
+    lines = write_ssh_files(one, some, gang_of(one, some))
+    for index in (1, 2):
+        home = tmp_path / str(index)
+        own = home / f".cloudgpu/hosts/c-0123abcd-h{index}"
+        own.mkdir(parents=True)
+        (own / "reached").write_text(str(index))
+        command = lines[index].partition('command="')[2].partition('" ssh-')[0].replace('\\"', '"')
+        environ = {"HOME": str(home), "PATH": os.environ["PATH"]}
+        environ["SSH_ORIGINAL_COMMAND"] = "cat .cloudgpu/hosts/c-0123abcd-h0/reached"
+        for _ in range(2):  # the second login finds the symlink
+            done = subprocess.run(
+                ["/bin/sh", "-c", command], cwd=home, env=environ, capture_output=True, text=True, check=False
+            )
+            assert (done.stdout, done.stderr) == (str(index), "")
 
 
 def test_each_run_has_a_new_key() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -79,8 +80,17 @@ def _clear(home: str, *, grace_s: float, keep_cache: bool) -> list[str]:
         secret_file.remove(str(run))
     daemon.stop_daemon(home)
     _remove(home)
+    _remove_links(home)
     _remove_base(home, keep_cache=keep_cache)
     return [home] if os.path.lexists(home) else []
+
+
+def _remove_links(home: str) -> None:
+    """Remove the symlinks with which the head node's paths lead to a cluster's directory on this host."""
+    for path in Path(home).parent.glob("*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(path) == os.path.basename(home):
+                path.unlink()
 
 
 def _checked_home(home: str) -> str:
