@@ -9,6 +9,7 @@ from rich.text import Text
 from cloudgpu.cli.open_resources import open_resources
 from cloudgpu.cli.terminal.live_view import LiveView
 from cloudgpu.cli.terminal.output import Line, Output, Region, render_line
+from cloudgpu.cli.terminal.signals import interruptions
 
 _PER_S = 8
 
@@ -53,7 +54,8 @@ class LiveDisplay:
                 redirect_stderr=False,
                 vertical_overflow="crop",
             )
-            self._live.start(refresh=True)
+            with interruptions.deferred():  # rich starts a thread after it has drawn the region
+                self._live.start(refresh=True)
 
     def stop(self) -> None:
         """Erase the region."""

@@ -33,6 +33,7 @@ class Interruptions:
         self._screen: Screen | None = None
         self._documents = 0
         self._still_running: Callable[[], list[str]] | None = None
+        self._deferring = self._pending = False
 
     def tell(self, still_running: Callable[[], list[str]]) -> None:
         """Set the function that returns lines about the resources that are still running, for use after a signal."""
@@ -68,6 +69,25 @@ class Interruptions:
             for signal_number, handler in before.items():
                 signal.signal(signal_number, handler)
 
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Raise the first signal's KeyboardInterrupt only at the end of a short block, if this is the main thread.
+
+        In the middle of `Thread.start`, it would leave a lock of the standard library released, so that a RuntimeError
+        would replace it.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._deferring = True
+        try:
+            yield
+        finally:
+            self._deferring = False
+            if self._pending:
+                self._pending = False
+                raise KeyboardInterrupt
+
     def lines(self) -> list[str]:
         """Return lines about the resources still running; empty if there was no signal or `tell` was not called."""
         if self.first is None or self._still_running is None:
@@ -80,6 +100,9 @@ class Interruptions:
     def _came(self, number: int, _frame: FrameType | None) -> None:
         if self.first is None:
             self.first = signal.Signals(number)
+            if self._deferring:
+                self._pending = True
+                return
             raise KeyboardInterrupt
         code = 128 + number
         try:

@@ -134,6 +134,28 @@ def test_long_region_is_cut_to_a_terminal_that_becomes_smaller(command):
     assert text.split("\n")[-2:] == ["==> train  12.0 s", "after"]
 
 
+def test_signal_while_the_thread_of_the_region_is_started_is_an_interrupt(command):
+    """Inside of `Thread.start`, an exception of the signal handler leaves a lock of the standard library released."""
+    training = command(
+        """
+        import os, signal, threading
+        start = threading.Thread.start
+        def interrupted(thread):
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(0)  # runs the handler
+            screen.line("not yet")
+            start(thread)
+        threading.Thread.start = interrupted
+        with interruptions.handle_signals(screen):
+            try:
+                screen.emit(Activity("searching", done=1, total=20, unit="regions"))
+            except KeyboardInterrupt:
+                screen.trouble("interrupted", hint="run it again")
+        """
+    )
+    assert training.end() == (0, "before\nnot yet\nerror: interrupted\nhint: run it again")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_erases_the_region_and_leaves_what_matters(command, number):
     training = command(
