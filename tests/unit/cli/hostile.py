@@ -70,7 +70,7 @@ def hints(thing: typing.Any) -> dict[str, typing.Any]:
     return typing.get_type_hints(thing, globalns=names)
 
 
-def value(hint: typing.Any, name: str = "") -> typing.Any:  # noqa: PLR0911
+def value(hint: typing.Any, name: str = "") -> typing.Any:
     """Return a value of a type with hostile text in every text field."""
     args = typing.get_args(hint)
     origin = typing.get_origin(hint)
