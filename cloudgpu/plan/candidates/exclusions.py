@@ -103,15 +103,25 @@ def no_subnet(question: PlannerInput, instance_type: InstanceType, region: str, 
     decision = question.subnet(instance_type, region, zone)
     if decision is None:
         return
-    if decision.subnet is None or (decision.short and _roomier_zones(question, instance_type, region)):
+    if decision.subnet is None or (decision.short and _has_zone_with_free_addresses(question, instance_type, region)):
         yield Reason(decision.why, decision.fix)
 
 
-def _roomier_zones(question: PlannerInput, instance_type: InstanceType, region: str) -> list[str]:
-    """Return the zones whose subnet has enough free addresses."""
-    zones = question.zones_offering(instance_type, region)
-    decisions = {zone: question.subnet(instance_type, region, zone) for zone in zones}
-    return [zone for zone, found in decisions.items() if found is not None and found.subnet and not found.short]
+def _has_zone_with_free_addresses(question: PlannerInput, instance_type: InstanceType, region: str) -> bool:
+    """Return True if a zone that could be used has a subnet with enough free addresses."""
+    zones = _zones_except_by_subnet(question, instance_type, region)
+    decisions = (question.subnet(instance_type, region, zone) for zone in zones)
+    return any(found is not None and found.subnet is not None and not found.short for found in decisions)
+
+
+def _zones_except_by_subnet(question: PlannerInput, instance_type: InstanceType, region: str) -> list[str]:
+    """Return the zones that offer the type and that no rule except `no_subnet` excludes."""
+    others = [rule for rule in ZONE_RULES if rule is not no_subnet]
+    return [
+        zone
+        for zone in question.zones_offering(instance_type, region)
+        if not any(True for rule in others for _ in rule.find(question, instance_type, region, zone))
+    ]
 
 
 @type_rule("retired", "A retired type still has a price but cannot be launched.")
@@ -181,12 +191,7 @@ def no_network(question: PlannerInput, instance_type: InstanceType, region: str)
 
 def subnet_reasons(question: PlannerInput, instance_type: InstanceType, region: str) -> dict[str, Reason | None]:
     """Return, for each zone that no other rule excludes, why it has no suitable subnet; None if it has one."""
-    others = [rule for rule in ZONE_RULES if rule is not no_subnet]
-    zones = [
-        zone
-        for zone in question.zones_offering(instance_type, region)
-        if not any(True for rule in others for _ in rule.find(question, instance_type, region, zone))
-    ]
+    zones = _zones_except_by_subnet(question, instance_type, region)
     return {zone: next(no_subnet.find(question, instance_type, region, zone), None) for zone in zones}
 
 
