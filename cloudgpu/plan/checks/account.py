@@ -55,12 +55,10 @@ def instance_profile_usable(case: CheckInput) -> Iterator[Issue]:
 
 @check("role-permissions", "warning", "A denied IAM call makes every launch fail after the network has been created.")
 def roles_can_be_made(case: CheckInput) -> Iterator[Issue]:
-    """Report calls that make the roles of a cluster and that the caller's policies deny, if the simulator tells."""
+    """Report denied calls for the creation of a cluster's roles, if the policy simulator may be used."""
     denied = case.question.quotes.survey.denied_role_actions
     if denied:
-        message = (
-            f"your policies deny {', '.join(denied)}, with which a cluster makes its roles (IAM policy simulation)"
-        )
+        message = f"your policies deny {', '.join(denied)}, which create the roles of a cluster (IAM policy simulation)"
         fix = "set instance_profile, and expiry_schedule_role or expiry_schedule = false, to use existing roles"
         yield Issue(message, fix)
 

@@ -96,7 +96,7 @@ def test_plan_lists_uploads_with_their_size_and_warns_of_secrets(folder: Path, c
         "files that usually hold secrets are in the work directory: .aws/credentials, deep/.env, keys/a.pem and 1"
         in text
     )
-    assert "add these lines to a .cloudgpuignore in it: .aws/, .env, *.pem" in text
+    assert "add these lines to .cloudgpuignore in this directory: .aws/, .env, *.pem" in text
     assert "not sent: passwords: symlink that points outside the directory, to /etc/passwd" in text
     with (folder / ".cloudgpuignore").open("a") as file:
         file.write(".aws/\n.env\n*.pem\n/passwords\n")
