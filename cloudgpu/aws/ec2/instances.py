@@ -111,9 +111,9 @@ def terminate(
         _terminate(clients, instance_ids)
     began = clock.monotonic()
 
-    def still_there() -> bool | None:
+    def all_terminated() -> bool | None:
         remaining = _in_states(clients, ids, _NOT_TERMINATED)
-        if remaining and not set(remaining.values()) & {*_TERMINABLE}:
+        if remaining and set(remaining.values()).isdisjoint(_TERMINABLE):
             return None  # shutting down, within the limit of the poll
         if remaining and clock.monotonic() - began >= total_s:
             message = f"timed out after {total_s:.0f} s waiting for {_count(ids)} to shut down"
@@ -121,7 +121,7 @@ def terminate(
         return not remaining or None
 
     what = f"{_count(ids)} to terminate, which AWS no longer bills"
-    poll(clock, still_there, what=what, total_s=max(total_s, shutdown_s))
+    poll(clock, all_terminated, what=what, total_s=max(total_s, shutdown_s))
 
 
 def _count(ids: Sequence[str]) -> str:
