@@ -65,7 +65,7 @@ def roles_can_be_made(case: CheckInput) -> Iterator[Issue]:
 
 @check("tags", "error", "AWS rejects every launch with more tags than a resource can have.")
 def tags_fit(case: CheckInput) -> Iterator[Issue]:
-    """Report tags of the settings and the recipe that are valid only separately."""
+    """Report tags that are valid in the settings and in the recipe, but not together."""
     problem = case.question.quotes.survey.tags_problem
     if problem:
         yield Issue(f"the tags of the settings and the recipe: {problem}", "remove some of them")
