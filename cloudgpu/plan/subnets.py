@@ -13,9 +13,9 @@ load balancer. `nat`: to a NAT gateway or NAT instance. `other`: to another netw
 `unknown`: the caller may not read the route tables."""
 
 _REACHABLE: Final[frozenset[WayOut]] = frozenset({"public", "firewall", "unknown"})
-"""Subnets in which the internet can reach a public address."""
+"""Default routes with which the internet can reach a public address."""
 _ROUTED: Final[frozenset[WayOut]] = frozenset({"firewall", "nat", "other", "unknown"})
-"""Subnets in which a node without a public address reaches the internet."""
+"""Default routes with which a node without a public address reaches the internet."""
 _ROUTES: Final = {
     "public": "a route to the internet gateway",
     "firewall": "a route to the endpoint",

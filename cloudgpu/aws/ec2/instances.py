@@ -180,7 +180,7 @@ def _instance(row: Mapping[str, Any]) -> Instance:
 
 
 def launch_failure(instance: Instance) -> LaunchError:
-    """Return the error for an instance that did not start. Its state reason decides what else is worth trying."""
+    """Return the error for an instance that did not start. Its state reason determines what is tried next."""
     doing = f"instance {instance.id} terminated while starting"
     err = error_from_code(instance.reason, instance.reason_text or instance.state, doing)
     return err if isinstance(err, LaunchError) else LaunchError(err.message, code=instance.reason, hint=err.hint)

@@ -113,11 +113,11 @@ BOUNDARY_GRANTS: tuple[Grant, ...] = (
         NODE_SESSION_ACTIONS,
     ),
 )
-"""The most that a role of cloudgpu may do: the program in `infra/` never grants more. Contains no permission to IAM."""
+"""The most that a role of cloudgpu may do: the program in `infra/` never grants more. It contains no IAM permission."""
 
 
 def grants_for_boundary(grants: Sequence[Grant], boundary_arn: str) -> tuple[Grant, ...]:
-    """Return the grants with the boundary that this user's roles get; empty if they get none.
+    """Return the grants with this boundary in their conditions; empty if this user's roles have no boundary.
 
     `doctor` then tests the calls as the cluster program makes them.
     """
