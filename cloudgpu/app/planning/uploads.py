@@ -67,7 +67,7 @@ _MOST: Final = 1000
 def secret_line(path: str) -> str:
     """Return the ignore line for a file that usually holds a secret; empty for any other file."""
     line = _line(path.lower())
-    if line in ("", _line(path)):
+    if not line or line == _line(path):
         return line
     return "".join(f"[{char}{char.upper()}]" if char.isalpha() else char for char in line)  # in any case
 
