@@ -194,6 +194,20 @@ class UnsupportedError(CloudError):
     """This engine does not implement a resource type, property or resource option."""
 
 
+def renewable_cause(err: BaseException | None) -> CloudGpuError | None:
+    """Return the error, or the one that caused it, that new credentials solve; None if there is none."""
+    while err is not None:
+        if isinstance(err, CloudGpuError) and err.renewable:
+            return err
+        err = err.__cause__
+    return None
+
+
+def decisive_cause(errors: Sequence[CloudGpuError]) -> CloudGpuError:
+    """Return the error to raise a summary of several errors from: one that new credentials solve, or else the first."""
+    return next((err for err in errors if renewable_cause(err) is not None), errors[0])
+
+
 class ConnectError(CloudGpuError):
     """A node cannot be reached over SSH, or a download failed.
 

@@ -62,6 +62,14 @@ SAVE_AS_UTF8: Final = "save the file as UTF-8"
 """The hint for a `NotUtf8Error`."""
 
 
+def real_path(path: Path) -> Path | None:
+    """Return the absolute path without symbolic links; None for a loop of links, or a name that no file can have."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError):
+        return None
+
+
 def read_bytes(path: Path, limit: int) -> bytes:
     """Return the contents of a regular file of at most `limit` bytes.
 

@@ -36,7 +36,9 @@ class System:
 
         An empty text, which older versions recorded, counts as this system.
         """
-        return not recorded or recorded.split("/")[1:] == [self.boot, self.pid_namespace]
+        machine, *rest = recorded.split("/")
+        is_same = rest == [self.boot, self.pid_namespace] and (bool(self.boot) or machine == self.machine)
+        return not recorded or is_same
 
     def has_rebooted_since(self, recorded: str) -> bool:
         """Return True if a process was recorded on this machine before its last boot, and so has ended."""

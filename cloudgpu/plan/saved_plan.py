@@ -94,7 +94,7 @@ def require_signature(stored: StoredPlan, key: bytes, name: str) -> None:
         where = "on another machine or with another CLOUDGPU_HOME"
         message = f"{name} was saved {where}, so its signature cannot be checked"
         raise UsageError(message, hint=f"{hint}, or use the state home that saved it")
-    if not hmac.compare_digest(stored.signature.encode(), _signature(stored, key).encode()):
+    if not hmac.compare_digest(stored.signature.encode(errors="surrogatepass"), _signature(stored, key).encode()):
         raise UsageError(f"{name} was edited after it was saved", hint=hint)
 
 
@@ -163,7 +163,7 @@ def input_changes(stored: StoredPlan, world: PlanInputs, fresh: Plan) -> Iterato
 def with_saved_candidates(stored: StoredPlan, fresh: Plan) -> Plan:
     """Return the plan to apply: the saved candidates, in the saved order and at the saved prices.
 
-    A plan of an earlier version names no subnets; it gets those of the fresh plan.
+    A candidate without a subnet, which could not be read when the plan was saved, gets that of the fresh plan.
     """
     current = {candidate.key: candidate for candidate in fresh.candidates}
     saved = [

@@ -13,9 +13,9 @@ load balancer. `nat`: to a NAT gateway or NAT instance. `other`: to another netw
 `unknown`: the caller may not read the route tables."""
 
 _REACHABLE: Final[frozenset[WayOut]] = frozenset({"public", "firewall", "unknown"})
-"""Subnets in which the internet can reach a public address."""
+"""Default routes with which the internet can reach a public address."""
 _ROUTED: Final[frozenset[WayOut]] = frozenset({"firewall", "nat", "other", "unknown"})
-"""Subnets in which a node without a public address reaches the internet."""
+"""Default routes with which a node without a public address reaches the internet."""
 _ROUTES: Final = {
     "public": "a route to the internet gateway",
     "firewall": "a route to the endpoint",
@@ -171,7 +171,7 @@ def _unreachable(subnet: SubnetSeen, need: SubnetNeed) -> Iterator[str]:
 def _closed_to_callers(subnet: SubnetSeen, need: SubnetNeed) -> Iterator[str]:
     """Yield why SSH from the internet would not reach a node with a public address."""
     if subnet.way_out not in _REACHABLE:
-        yield f"has {subnet.route}, but none to an internet gateway"
+        yield f"has {subnet.route}" + ("" if subnet.way_out == "none" else ", but none to an internet gateway")
     elif subnet.closed and need.reach == "direct":
         yield subnet.closed
     elif need.named and need.public_address == "auto" and not subnet.maps_public:
@@ -181,8 +181,8 @@ def _closed_to_callers(subnet: SubnetSeen, need: SubnetNeed) -> Iterator[str]:
 def _no_subnet(network: RegionNetwork, zone: str, need: SubnetNeed) -> SubnetDecision:
     if need.named:
         places = [subnet.zone for subnet in network.subnets if subnet.id == need.named]
-        where = f"is in {places[0]}" if places else f"is not in {network.name}"
-        return SubnetDecision(None, f"{need.named} {where}, not in {zone}", "change or remove the setting subnet_id")
+        where = f"is in {places[0]}, not in {zone}" if places else f"is not in {network.name}"
+        return SubnetDecision(None, f"{need.named} {where}", "change or remove the setting subnet_id")
     create = command("aws", "ec2", "create-default-subnet", "--availability-zone", zone)
     fix = f"`{create}`" if network.is_default else f"create a subnet in {zone}"
     return SubnetDecision(None, f"{network.name} has no subnet in {zone}", fix)

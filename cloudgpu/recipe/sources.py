@@ -116,6 +116,6 @@ def _key_problem(source: Source) -> str:
     if wildcard := _WILDCARDS.search(key):
         return f"{wildcard[0]!r} is not allowed, because S3 URLs are not patterns; name the directory above the objects"
     if not key.isprintable():
-        return "expected only characters that can be printed"
+        return "an S3 key may contain only printable characters"
     size = len(key.encode())
     return f"an S3 key has at most {_MAX_KEY_BYTES} bytes, not {size}" if size > _MAX_KEY_BYTES else ""

@@ -112,7 +112,7 @@ class Agent:
             yield self._checked(verb, answer)
 
     def answered(self, verb: str, last: dict[str, Any], stream: Stream, printed: Iterable[str] = ()) -> dict[str, Any]:
-        """Return the last output line of a finished verb. `printed` is what the login shell printed besides.
+        """Return the last output line of a finished verb. `printed` contains the other output of the login shell.
 
         Raises:
             RemoteCommandError: The line is an error, or the agent exited without a response or was killed.

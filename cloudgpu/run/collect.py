@@ -16,7 +16,7 @@ from cloudgpu.run.progress import Report, ignore_progress, report_transfer
 from cloudgpu.ssh.fanout import run_on_all
 from cloudgpu.ssh.transfer.listing import SkippedDownload, same_place
 from cloudgpu.ssh.transfer.patterns import path_matcher
-from cloudgpu.text import printable
+from cloudgpu.text import plural, printable
 
 _NAMED: Final = 20
 """Maximum number of skipped files that text output lists. JSON output lists all of them."""
@@ -119,7 +119,11 @@ def _kept(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
 
 def _named(lines: list[str]) -> list[str]:
     """Return the first lines, and the number of the others."""
-    return lines if len(lines) <= _NAMED else [*lines[:_NAMED], f"{len(lines) - _NAMED} more outputs cannot be fetched"]
+    return (
+        lines
+        if len(lines) <= _NAMED
+        else [*lines[:_NAMED], f"{plural(len(lines) - _NAMED, 'more output')} cannot be fetched"]
+    )
 
 
 class _FetchedFile(NamedTuple):

@@ -1,4 +1,4 @@
-"""Search rank output for metrics in a process of its own, which the kernel ends if a pattern takes too long.
+"""Search rank output for metrics in a separate process, which the kernel ends if a pattern takes too long.
 
 A pattern such as `(?:[0-9]+,?)+%` takes time exponential in the length of a line that it almost matches, and nothing
 can interrupt `re` within a process. The search process runs this file, without the rest of cloudgpu. Before each
@@ -24,7 +24,7 @@ from typing import IO, Final
 _LIMIT_S: Final = 0.5
 """Processor time, in seconds, for one block of output. A block of one MiB usually takes less than 0.1 s."""
 _WALL_S: Final = 60.0
-"""Time, in seconds, after which a search process without a response is ended, whatever processor time it got."""
+"""Time, in seconds, after which a search process without a response is ended, regardless of its processor time."""
 _LONGEST_LINE: Final = 16384
 """Maximum number of characters searched per line."""
 _HEADER: Final = struct.Struct(">II")

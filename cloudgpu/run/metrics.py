@@ -24,8 +24,8 @@ class Measured:
     """Number of values that the result is computed from."""
     printed: int = 0
     """Number of values printed by all ranks, including skipped warm-up values and values of unused ranks."""
-    is_unknown: bool = False
-    """True if the pattern was too slow for the output, so that values may have been missed."""
+    unknown: str = ""
+    """Why values may have been missed, for example because the pattern was too slow; empty if none was."""
 
     @property
     def share(self) -> float | None:
@@ -55,6 +55,7 @@ class Measured:
 
 _MOST_STOPPED: Final = 3
 """Number of lines that all patterns together may fail to search in time. The next failure ends the use of a pattern."""
+_TOO_SLOW: Final = "its pattern is too slow for the output"
 _SLOW_HINT: Final = "put the text before the value into the pattern, and avoid nested repetitions such as (a+)+"
 
 
@@ -69,7 +70,8 @@ class Metrics:
         self._process = process or _search_process()
         self._by_line: set[int] = set()
         self._stopped: Counter[int] = Counter()
-        self._given_up: set[int] = set()
+        self._given_up: dict[int, str] = {}
+        """Index of each pattern that is no longer used -> the reason."""
 
     def read(self, text: str, rank: int = 0) -> list[tuple[str, float, str]]:
         """Parse lines of a rank's output, record their metrics, and return each metric's (name, value, unit)."""
@@ -92,8 +94,9 @@ class Metrics:
         }:
             try:
                 found = self._process.search(Query(patterns, without, sorted(self._by_line)), text)
-            except OSError:  # the machine is out of processes or memory
-                self._given_up.update(patterns)
+            except OSError as err:  # the machine is out of processes or memory
+                reason = f"the search for its pattern cannot be started: {err.strerror}"
+                self._given_up |= dict.fromkeys(patterns, reason)
                 break
             if not isinstance(found, Stopped):
                 return found
@@ -103,19 +106,21 @@ class Metrics:
             without[found.pattern].append(found.line)
             self._stopped[found.pattern] += 1
             if found.line < 0 or self._stopped.total() > _MOST_STOPPED:
-                self._given_up.add(found.pattern)
+                self._given_up[found.pattern] = _TOO_SLOW
         return []
 
     @property
     def problems(self) -> tuple[str, ...]:
         """One message for each metric whose pattern could not be matched against every line."""
-        return tuple(
-            f"metric {name} is unknown: its pattern is too slow for this output; {_SLOW_HINT}"
-            if index in self._given_up
-            else f"metric {name}: its pattern was too slow for {plural(self._stopped[index], 'line')}; {_SLOW_HINT}"
-            for index, name in enumerate(self._names)
-            if index in self._given_up or self._stopped[index]
-        )
+        return tuple(filter(None, map(self._problem, range(len(self._names)))))
+
+    def _problem(self, index: int) -> str:
+        name, reason, stopped = self._names[index], self._given_up.get(index, ""), self._stopped[index]
+        if reason:
+            return f"metric {name} is unknown: {reason}" + (f"; {_SLOW_HINT}" if reason == _TOO_SLOW else "")
+        if stopped:
+            return f"metric {name}: its pattern was too slow for {plural(stopped, 'line')}; {_SLOW_HINT}"
+        return ""
 
     def measured(self) -> tuple[Measured, ...]:
         """Return the result of every metric in the recipe."""
@@ -124,8 +129,9 @@ class Metrics:
     def _measured(self, name: str, metric: Metric) -> Measured:
         by_rank = self._series[name]
         printed = sum(series.printed for series in by_rank.values())
-        if self._names.index(name) in self._given_up:
-            return Measured(name, None, metric, 0, printed, is_unknown=True)
+        reason = self._given_up.get(self._names.index(name), "")
+        if reason:
+            return Measured(name, None, metric, 0, printed, reason)
         counting = series_to_aggregate(metric, by_rank)
         counted = sum(series.counted for series in counting)
         return Measured(name, aggregate_over_ranks(metric, counting), metric, counted, printed)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.files import SAVE_AS_UTF8, SETTINGS_BYTES, NotUtf8Error, read_text
+from cloudgpu.files import SAVE_AS_UTF8, SETTINGS_BYTES, NotUtf8Error, read_text, real_path
 from cloudgpu.recipe.loading.files import ALLOW_HINT, OUTSIDE
 from cloudgpu.text import command
 
@@ -120,7 +120,9 @@ def _expanded(requirements: Sequence[str], folder: Path, allowed: Allowed, depth
         if depth == _DEEPEST:
             raise RecipeError(f"{path}: requirement files name each other", hint="remove `-r` from one of them")
         if not allowed(path):
-            raise RecipeError(f"{_FIELD}: {name} {OUTSIDE}: it leads to {path.resolve()}", hint=ALLOW_HINT)
+            real = real_path(path)
+            target = f": it leads to {real}" if real is not None else ""
+            raise RecipeError(f"{_FIELD}: {name} {OUTSIDE}{target}", hint=ALLOW_HINT)
         # As with pip, a file named in a file is relative to it, and a backslash continues a line.
         lines = _text(path).replace("\\\n", " ").splitlines()
         wanted = (_COMMENT.sub("", line).strip() for line in lines)

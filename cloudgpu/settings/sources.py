@@ -12,15 +12,17 @@ from pathlib import Path
 import platformdirs
 
 from cloudgpu.errors import UsageError
-from cloudgpu.files import KEY_BYTES, SAVE_AS_UTF8, SETTINGS_BYTES, NotUtf8Error, read_text
+from cloudgpu.files import KEY_BYTES, SAVE_AS_UTF8, SETTINGS_BYTES, NotUtf8Error, read_text, real_path
 from cloudgpu.settings.fields import FIELDS, NAMES, Setting, env_name, unknown_setting
 from cloudgpu.settings.tags import tags_text
+from cloudgpu.text import printable
 
 PROJECT_FILE = "cloudgpu.toml"
 _PATH_LIST = "allowed_paths"
 
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
-_PROFILE_VARIABLES = ("AWS_DEFAULT_PROFILE", "AWS_PROFILE")
+PROFILE_VARIABLES = ("AWS_DEFAULT_PROFILE", "AWS_PROFILE")
+"""Variables that select an AWS profile, in the order in which boto3 reads them."""
 _AWS_FILES = {
     "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
     "AWS_CONFIG_FILE": "~/.aws/config",
@@ -66,7 +68,7 @@ def aws_region(environ: Mapping[str, str], profile: str, cwd: Path) -> Source:
     for name in _REGION_VARIABLES:
         if environ.get(name):
             return {"region": SourcedSetting(Setting("region", environ[name], f"environment {name}"), cwd)}
-    profile = profile or next(filter(None, map(environ.get, _PROFILE_VARIABLES)), "default")
+    profile = profile or next(filter(None, map(environ.get, PROFILE_VARIABLES)), "default")
     for name, default in _AWS_FILES.items():
         path = Path(os.path.expanduser(environ.get(name) or default))  # noqa: PTH111  Path.expanduser raises
         region = _profiles(path).get(profile, {}).get("region", "")
@@ -76,13 +78,17 @@ def aws_region(environ: Mapping[str, str], profile: str, cwd: Path) -> Source:
 
 
 def _profiles(path: Path) -> Mapping[str, Mapping[str, str]]:
-    """Return the settings of each profile in one of AWS's files: `[NAME]` or `[profile NAME]`."""
+    """Return the settings of each profile in one of AWS's files: `[NAME]` or `[profile NAME]`.
+
+    Other sections, such as `[sso-session NAME]`, may have the name of a profile.
+    """
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(read_text(path, KEY_BYTES * 4))
-        return {shlex.split(name)[-1]: parser[name] for name in parser.sections() if name.strip()}
+        titles = [(shlex.split(section), section) for section in parser.sections()]
     except (OSError, ValueError, configparser.Error):
         return {}
+    return {words[-1]: parser[section] for words, section in titles if len(words) == 1 or words[:1] == ["profile"]}
 
 
 def _flags(flags: Mapping[str, str | None], cwd: Path) -> Source:
@@ -171,8 +177,9 @@ def _written_paths(value: object, path: Path) -> str:
         raise UsageError(message, hint=f'for example: {_PATH_LIST} = ["/data"]')
     text = os.pathsep.join(listed)
     folder = path.parent.resolve()
-    outside = [entry for entry in path_list(text, path.parent) if not entry.resolve().is_relative_to(folder)]
+    real = {entry: real_path(entry) for entry in path_list(text, path.parent)}
+    outside = [entry for entry, target in real.items() if target is None or not target.is_relative_to(folder)]
     if outside and path.resolve() != user_file().resolve():
-        message = f"{path}: {_PATH_LIST}: {outside[0]} is outside the folder of this file"
+        message = f"{path}: {_PATH_LIST}: {printable(str(outside[0]))} is outside the folder of this file"
         raise UsageError(message, hint=f"allow it in {user_file()}, or set {env_name(_PATH_LIST)}")
     return text

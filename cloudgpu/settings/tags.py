@@ -27,7 +27,7 @@ def check_tags(tags: Tags) -> Tags:
             IAM does not distinguish such keys.
     """
     if len(tags) > MAX_TAGS:
-        message = f"{len(tags)} tags: at most {MAX_TAGS} are possible beside the tags that cloudgpu sets"
+        message = f"{len(tags)} tags: at most {MAX_TAGS} are possible in addition to those that cloudgpu sets"
         raise ValueError(message)
     seen: dict[str, str] = {}
     for key, value in tags.items():

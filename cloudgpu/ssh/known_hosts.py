@@ -51,20 +51,15 @@ def known_keys(address: str, port: int, files: Sequence[Path]) -> tuple[str, ...
     return ()
 
 
-def _has_authority(address: str, port: int, files: Sequence[Path]) -> bool:
-    """Return True if an authority may certify a host's key (`@cert-authority`), which cloudgpu does not support.
+def authority_note(address: str, port: int, files: Sequence[Path]) -> str:
+    """Return what to add to the message about an unknown host key; empty unless an authority may certify the key.
 
     Raises:
         HostKeyError: A file cannot be read.
     """
     names = _names(address, port)
     authorities = [line for line in _lines(files) if line.marker == _AUTHORITY]
-    return any(_matches(name, line.hosts) for line in authorities for name in names)
-
-
-def authority_note(address: str, port: int, files: Sequence[Path]) -> str:
-    """Return what to add to the message about an unknown host key; empty unless an authority may certify the key."""
-    if not _has_authority(address, port, files):
+    if not any(_matches(name, line.hosts) for line in authorities for name in names):
         return ""
     return "; your known_hosts has a @cert-authority for it, but cloudgpu does not support host certificates"
 

@@ -1,4 +1,4 @@
-"""Load a private key and the certificate beside it, with which a login is attempted."""
+"""Load the private key for a login, and the certificate beside it."""
 
 import io
 from dataclasses import dataclass

@@ -71,6 +71,7 @@ class CommandSession:
         self._wake = _Wake()
         self._closed_here = False
         self._limit_s: float | None = None
+        self._whole_s: float | None = None
         self._end: float | None = None
         self._since = clock.monotonic()
         self._moved_bytes = 0
@@ -108,7 +109,7 @@ class CommandSession:
         """
         self._limit_s = timeout_s
         self.renew()
-        self._end = None if whole_s is None else self._since + whole_s
+        self._whole_s, self._end = whole_s, None if whole_s is None else self._since + whole_s
         packets, since = self._link.packets_received, self._clock.monotonic()
         try:
             while not self._finished():
@@ -194,7 +195,8 @@ class CommandSession:
         if left_s is not None and left_s <= 0:
             self.end()
             if self._end is not None and self._end <= self._clock.monotonic():
-                raise TimeLimitError(f"{self.who}: the command took too long", hint=self.hint)
+                message = f"{self.who}: the command did not finish within {self._whole_s:g} s"
+                raise TimeLimitError(message, hint=self.hint)
             message = f"{self.who}: the command exceeded its time limit of {self._limit_s:g} s"
             if self._moved_bytes:
                 message += f", in which only {size_text(self._moved_bytes)} were transferred"

@@ -27,7 +27,7 @@ Result = Literal["noticed", "unnoticed", "untested"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the tests said about one change."""
+    """The result of the tests of one change."""
 
     module: Path
     change: Change

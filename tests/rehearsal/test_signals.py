@@ -149,7 +149,7 @@ def test_wait_for_nodes_that_refuse_ssh_ends_at_signals_and_without_the_key(work
 
     workspace.run("rehearsal", "fault", "apply", "slow-terminate", "--set", "looks=100000")
     process = workspace.popen("down", "plain", "--yes")
-    until_line(process.stdout, "AWS no longer bills the 2 nodes in us-east-1, which are shutting down")
+    until_line(process.stdout, "2 nodes in us-east-1 are shutting down and no longer billed")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=SOON_S)
     assert process.returncode == 130, out + err

@@ -108,7 +108,7 @@ class Preflight:
         return workers.submit(inspector.denied_role_actions, self._role_actions(), self.settings.permissions_boundary)
 
     def _role_actions(self) -> tuple[str, ...]:
-        """Return the calls with which a cluster makes its roles, as far as the settings name no existing ones."""
+        """Return the calls that create the roles of a cluster for which the settings name no existing role."""
         settings = self.settings
         makes_schedule_role = settings.expiry_schedule and not settings.expiry_schedule_role
         makes_node_role = not (settings.instance_profile or settings.role_name)

@@ -1,4 +1,4 @@
-"""What a run uploads from this machine: the work directory and local datasets, and the files in them to think about."""
+"""What a run uploads from this machine: the work directory and local datasets, and the secret files in them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -61,18 +61,27 @@ _PATTERNS: Final = {
 _ANY: Final = re.compile("|".join(pattern.pattern for pattern in _PATTERNS))
 """Matches if any of the patterns does, because a work directory may have a million files."""
 _MOST: Final = 1000
-"""Most files that hold secrets, or cannot be sent, of one upload that are kept."""
+"""Maximum number of secret files, and of files that cannot be sent, that are recorded for one upload."""
 
 
 def secret_line(path: str) -> str:
     """Return the ignore line for a file that usually holds a secret; empty for any other file."""
-    *above, name = path.lower().split("/")
+    line = _line(path.lower())
+    if not line or line == _line(path):
+        return line
+    return "".join(f"[{char}{char.upper()}]" if char.isalpha() else char for char in line)  # in any case
+
+
+def _line(path: str) -> str:
+    *above, name = path.split("/")
     folder = next((part for part in above if part in _FOLDERS), "")
     if folder:
         return f"{folder}/"
-    nested = next((known for known in _PATHS if f"/{known}" in f"/{path.lower()}"), "") if above else ""
-    if nested or name in _NAMES:
-        return nested or name
+    nested = next((known for known in _PATHS if f"/{known}" in f"/{path}"), "") if above else ""
+    if nested:
+        return nested if path.startswith(nested) else f"**/{nested}"
+    if name in _NAMES:
+        return name
     if not _ANY.fullmatch(name):
         return ""
     return next(line for pattern, line in _PATTERNS.items() if pattern.fullmatch(name))

@@ -137,7 +137,9 @@ class RunWatcher:
             if not err.renewable:
                 raise
             # Nothing of another account can change without valid credentials, and a deletion checks them again.
-            self._context.emit(Note(f"{err.message}; the run is followed without AWS. To renew them: {err.hint}"))
+            self._context.emit(
+                Note(f"{err.message}; the run is followed without AWS. To renew the credentials: {err.hint}")
+            )
         return record, cluster
 
     def _alive_nodes(self, cluster: ClusterRecord) -> Inventory:

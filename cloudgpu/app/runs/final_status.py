@@ -59,5 +59,5 @@ def _missed_reason(missed: Measured) -> str:
     limits = [] if low is None else [f"the required minimum is {low:g}"]
     limits += [] if high is None else [f"the allowed maximum is {high:g}"]
     what = "was never printed" if missed.value is None else f"reached {missed.value:g}"
-    what = "is unknown, because its pattern is too slow for the output" if missed.is_unknown else what
+    what = f"is unknown, because {missed.unknown}" if missed.unknown else what
     return f"{missed.name} {what}; {' and '.join(limits)}"

@@ -82,7 +82,7 @@ class UnreachableNodes:
         except CloudGpuError as err:
             if err.renewable and not self._reported:
                 self._reported = True
-                self._context.emit(Note(f"{err.message}; the run continues. To renew them: {err.hint}"))
+                self._context.emit(Note(f"{err.message}; the run continues. To renew the credentials: {err.hint}"))
             return {}
 
     def _cluster(self) -> ClusterRecord | None:

@@ -111,9 +111,9 @@ def terminate(
         _terminate(clients, instance_ids)
     began = clock.monotonic()
 
-    def still_there() -> bool | None:
+    def all_terminated() -> bool | None:
         remaining = _in_states(clients, ids, _NOT_TERMINATED)
-        if remaining and not set(remaining.values()) & {*_TERMINABLE}:
+        if remaining and set(remaining.values()).isdisjoint(_TERMINABLE):
             return None  # shutting down, within the limit of the poll
         if remaining and clock.monotonic() - began >= total_s:
             message = f"timed out after {total_s:.0f} s waiting for {_count(ids)} to shut down"
@@ -121,7 +121,7 @@ def terminate(
         return not remaining or None
 
     what = f"{_count(ids)} to terminate, which AWS no longer bills"
-    poll(clock, still_there, what=what, total_s=max(total_s, shutdown_s))
+    poll(clock, all_terminated, what=what, total_s=max(total_s, shutdown_s))
 
 
 def _count(ids: Sequence[str]) -> str:
@@ -180,7 +180,7 @@ def _instance(row: Mapping[str, Any]) -> Instance:
 
 
 def launch_failure(instance: Instance) -> LaunchError:
-    """Return the error for an instance that did not start. Its state reason decides what else is worth trying."""
+    """Return the error for an instance that did not start. Its state reason determines what is tried next."""
     doing = f"instance {instance.id} terminated while starting"
     err = error_from_code(instance.reason, instance.reason_text or instance.state, doing)
     return err if isinstance(err, LaunchError) else LaunchError(err.message, code=instance.reason, hint=err.hint)

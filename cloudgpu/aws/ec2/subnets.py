@@ -213,7 +213,7 @@ def _with_acl(subnet: SubnetSeen, acls: Sequence[Row]) -> SubnetSeen:
 
 
 def _rejects(entries: Sequence[Row], port: int, egress: bool) -> bool:  # noqa: FBT001
-    """Return True if the rules reject TCP traffic with a port, whatever the other address is.
+    """Return True if the rules reject TCP traffic with a port, regardless of the other address.
 
     A rule that allows any range of addresses may allow the caller's, so that the answer is then False.
     """

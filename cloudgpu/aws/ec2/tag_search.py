@@ -27,7 +27,7 @@ from cloudgpu.aws.session.errors import UNREACHABLE, convert_errors, convert_res
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import poll, retry
 from cloudgpu.clock import Clock
-from cloudgpu.errors import CloudGpuError, TeardownError
+from cloudgpu.errors import CloudGpuError, TeardownError, decisive_cause
 from cloudgpu.text import plural
 from cloudgpu.workers import Workers
 
@@ -132,7 +132,7 @@ def release(clients: Clients, resources: Sequence[FoundResource], clock: Clock) 
             reasons.append(err)
     if undeleted:
         message = f"{len(undeleted)} of {plural(len(resources), 'resource')} could not be deleted"
-        raise TeardownError(message, left=undeleted, hint="run the same command again") from reasons[0]
+        raise TeardownError(message, left=undeleted, hint="run the same command again") from decisive_cause(reasons)
 
 
 def _regional(clients: Clients, filters: list[dict[str, Any]], prefix: str) -> list[_Query]:

@@ -5,21 +5,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cloudgpu.aws.iam.permission_probe import principal_arn, simulated_permissions
-from cloudgpu.aws.iam.role_permissions import ROLE_GRANTS, grants_for_boundary
+from cloudgpu.aws.iam.role_permissions import NODE_SESSION_ACTIONS, ROLE_GRANTS, grants_for_boundary
 from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Session
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.named_resources import ProfileSeen
 
 _ACTION: Final = "iam:PassRole"
-_SESSIONS: Final = (
-    "ssm:UpdateInstanceInformation",
-    "ssmmessages:CreateControlChannel",
-    "ssmmessages:CreateDataChannel",
-    "ssmmessages:OpenControlChannel",
-    "ssmmessages:OpenDataChannel",
-)
-"""Actions that nodes need for Session Manager."""
 
 
 def inspect_profile(session: Session, name: str, *, session_manager: bool) -> ProfileSeen | None:
@@ -41,7 +33,7 @@ def inspect_profile(session: Session, name: str, *, session_manager: bool) -> Pr
         may_pass, why = _may_pass(session, arn)
     except CloudGpuError as err:
         may_pass, why = None, err.message
-    return ProfileSeen(role, may_pass, why, _lacks(session, arn, _SESSIONS if session_manager else ()))
+    return ProfileSeen(role, may_pass, why, _lacks(session, arn, NODE_SESSION_ACTIONS if session_manager else ()))
 
 
 def denied_role_actions(session: Session, actions: Sequence[str], boundary_arn: str) -> tuple[str, ...]:

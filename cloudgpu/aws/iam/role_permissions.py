@@ -18,6 +18,14 @@ ROLES_WITH_BOUNDARY: Final = "RolesWithBoundary"
 _ROLES, _PROFILES = "arn:aws:iam::*:role/cloudgpu-*", "arn:aws:iam::*:instance-profile/cloudgpu-*"
 _BOUNDARY_KEY: Final = "iam:PermissionsBoundary"
 _BOUNDARY_ARN: Final = f"arn:aws:iam::*:policy/{BOUNDARY_NAME}"
+NODE_SESSION_ACTIONS: Final = (
+    "ssm:UpdateInstanceInformation",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+)
+"""Actions that nodes need for Session Manager."""
 _OF_CLUSTER: Final = {"StringLike": {"aws:ResourceTag/cloudgpu:token": "?*"}}
 
 ROLE_GRANTS: tuple[Grant, ...] = (
@@ -102,20 +110,14 @@ BOUNDARY_GRANTS: tuple[Grant, ...] = (
     Grant(
         "Sessions",
         "connect nodes to Session Manager",
-        (
-            "ssm:UpdateInstanceInformation",
-            "ssmmessages:CreateControlChannel",
-            "ssmmessages:CreateDataChannel",
-            "ssmmessages:OpenControlChannel",
-            "ssmmessages:OpenDataChannel",
-        ),
+        NODE_SESSION_ACTIONS,
     ),
 )
-"""The most that a role of cloudgpu may do: the program in `infra/` never grants more. Contains no permission to IAM."""
+"""The most that a role of cloudgpu may do: the program in `infra/` never grants more. It contains no IAM permission."""
 
 
 def grants_for_boundary(grants: Sequence[Grant], boundary_arn: str) -> tuple[Grant, ...]:
-    """Return the grants with the boundary that this user's roles get; empty if they get none.
+    """Return the grants with this boundary in their conditions; empty if this user's roles have no boundary.
 
     `doctor` then tests the calls as the cluster program makes them.
     """

@@ -17,7 +17,7 @@ from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES, ConstantP
 from botocore.loaders import JSONFileLoader, Loader
 
 _SECTIONS = ("s3", "proxies_config")
-"""Sections of the AWS configuration, which botocore reads beside its session variables."""
+"""Sections of the AWS configuration, which botocore reads in addition to its session variables."""
 _FILES = {"config_file": os.devnull, "credentials_file": os.devnull}
 
 

@@ -12,14 +12,13 @@ from botocore import exceptions as boto
 
 from cloudgpu.aws.session.errors import UNREACHABLE, convert_errors
 from cloudgpu.errors import AuthError, CloudError, ThrottledError
+from cloudgpu.settings.sources import PROFILE_VARIABLES
 from cloudgpu.text import command, printable
 
 EXPIRED_CODES = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "UnauthorizedSSOTokenError", "LoginRefreshRequired"}
 )
 """Values of `AuthError.code` for expired credentials."""
-PROFILE_VARIABLES = ("AWS_DEFAULT_PROFILE", "AWS_PROFILE")
-"""Variables that select a profile, in the order in which boto3 reads them."""
 MFA_CODE = "MfaCodeRequired"
 """`AuthError.code` for a profile that needs an MFA code although there is no terminal."""
 

@@ -17,7 +17,6 @@ from cloudgpu import files
 from cloudgpu.aws.session.boto_session import boto3_session
 from cloudgpu.aws.session.credential_errors import (
     MFA_CODE,
-    PROFILE_VARIABLES,
     CredentialSource,
     explain_errors,
     mark_renewable,
@@ -26,6 +25,7 @@ from cloudgpu.aws.session.credential_errors import (
 )
 from cloudgpu.errors import AuthError, CloudError
 from cloudgpu.files import FileRefusedError
+from cloudgpu.settings.sources import PROFILE_VARIABLES
 
 _FILES = {
     "AWS_CONFIG_FILE": "~/.aws/config",

@@ -256,11 +256,10 @@ def _denial_hint(message: str) -> str:
     if found:
         kind = " ".join(found[2].lower().split())
         which = f"{kind} of your organization" if kind in _ORGANIZATION else kind
-        explicit = found[1].lower().startswith("explicit")
-        verdict = f"denied by a rule in the {which}: {_TAGS}" if explicit else f"no {which} allows this"
-        parts.append(
-            f"{verdict}; otherwise ask your administrator" if explicit else f"{verdict}: ask your administrator"
-        )
+        if found[1].lower().startswith("explicit"):
+            parts.append(f"denied by a rule in the {which}: {_TAGS}; otherwise ask your administrator")
+        else:
+            parts.append(f"no {which} allows this: ask your administrator")
     if _ENCODED.search(message):
         decode = "`aws sts decode-authorization-message --encoded-message TEXT` shows the policy that denies this"
         parts.append(decode if found else f"{decode}: {_TAGS}")

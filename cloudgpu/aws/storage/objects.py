@@ -170,12 +170,13 @@ def archived_objects(s3: Any, address: S3Location, objects: Sequence[ObjectInfo]
     Objects in the Intelligent-Tiering class may be in an archive tier, and archived objects may have been restored for
     a time. HeadObject reports both; it is called for at most 1,000 objects, and the class decides if it fails.
     """
-    suspects = [item for item in objects if item.storage_class in _ARCHIVE_CLASSES or item.storage_class == _TIERED]
+    archived = [item for item in objects if item.storage_class in _ARCHIVE_CLASSES]
+    suspects = archived + [item for item in objects if item.storage_class == _TIERED]
     with Workers(_AT_ONCE) as workers:
         tiers = workers.map(lambda item: _archive_tier(s3, address.bucket, item), suspects[:_MOST_HEADS])
         found = {item.key: tier for item, tier in zip(suspects, tiers, strict=False) if tier}
     if len(found) == _MOST_HEADS:  # nothing is restored
-        found |= {item.key: item.storage_class for item in suspects if item.storage_class in _ARCHIVE_CLASSES}
+        found |= {item.key: item.storage_class for item in archived[_MOST_HEADS:]}
     return found
 
 

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
     from cloudgpu.aws.ec2.billing_times import Lifetime
     from cloudgpu.aws.ec2.tagged_types import SearchResult
-    from cloudgpu.aws.session.server_time import ServerTime
-    from cloudgpu.aws.session.session import Clients, Session
+    from cloudgpu.aws.session.session import Clients, ServerTime, Session
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
     from cloudgpu.backends.base import AccountQueries, ImageStore, Inspector
     from cloudgpu.backends.catalog_source import CatalogSource

@@ -8,7 +8,7 @@ from cloudgpu.aws.ec2.tagged_types import GLOBAL, SHUTDOWN_S, FoundResource, Sea
 from cloudgpu.aws.session.session import Session
 from cloudgpu.clock import Clock
 from cloudgpu.engine.direct.operation_timeout import OnWait, WatchedClock, ignore_wait
-from cloudgpu.errors import AuthError, CloudError, CloudGpuError, TeardownError
+from cloudgpu.errors import AuthError, CloudError, CloudGpuError, TeardownError, decisive_cause
 from cloudgpu.workers import Workers
 
 _T = TypeVar("_T")
@@ -123,7 +123,7 @@ class AwsRegions:
         if failures:
             left = [line for err in failures for line in getattr(err, "left", (err.message,))]
             message = "; ".join(err.message for err in failures)
-            raise TeardownError(message, left=left, hint="run the same command again") from failures[0]
+            raise TeardownError(message, left=left, hint="run the same command again") from decisive_cause(failures)
 
     def _watched_clock(self, on_wait: OnWait) -> WatchedClock:
         """Return a clock that also limits all waits of one deletion together."""

@@ -37,8 +37,8 @@ class SessionManager:
         """Start a session to a node and return the proxy command for the SSH connection.
 
         Raises:
-            ConnectError: The node's SSM agent is not connected to AWS, for example because the node is still booting.
-                Or the caller's credentials have expired.
+            ConnectError: The node's SSM agent is not connected to AWS, for example because the node is still booting,
+                or the caller's credentials have expired.
             CloudError: AWS rejected the request.
         """
         try:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from cloudgpu.backends.events import Emit
 from cloudgpu.clock import Clock
-from cloudgpu.errors import CloudGpuError
+from cloudgpu.errors import CloudGpuError, renewable_cause
 from cloudgpu.run.progress import Note
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class CredentialWait:
             try:
                 result = operation()
             except CloudGpuError as err:
-                expired = _expired(err)
+                expired = renewable_cause(err)
                 if expired is None or self.clock.now() >= self.until:
                     raise
                 if not reported:
@@ -56,12 +56,3 @@ class CredentialWait:
     def _report(self, expired: CloudGpuError) -> None:
         self.emit(Note(f"{expired.message}; the nodes are not affected"))
         self.emit(Note(f"waiting for new credentials until {self.until:%Y-%m-%d %H:%M} UTC: {expired.hint}"))
-
-
-def _expired(err: BaseException | None) -> CloudGpuError | None:
-    """Return the error, or the one that caused it, that new credentials solve; None if there is none."""
-    while err is not None:
-        if isinstance(err, CloudGpuError) and err.renewable:
-            return err
-        err = err.__cause__
-    return None

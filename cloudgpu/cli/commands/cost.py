@@ -46,12 +46,11 @@ def cost(
     query = ReportQuery(by, now, start, end, shown)
     report = context.cost_report(query if by != "gpu" else _with_gpus(context, query))
     gaps = context.missing_rows()
-    if gaps and not report.rows:
-        pass  # an empty report would say that nothing was spent
-    elif csv:
-        context.screen.raw(report_csv(report))
-    elif not json:
-        context.screen.lines(report_lines(report, context.screen.width))
+    if report.rows or not gaps:  # with a lost ledger, an empty report would say that nothing was spent
+        if csv:
+            context.screen.raw(report_csv(report))
+        elif not json:
+            context.screen.lines(report_lines(report, context.screen.width))
     if gaps:
         failure = gap_error(gaps)
         failure.partial_result = report_json(report)

@@ -216,8 +216,8 @@ def _limits(measured: Measured) -> str:
 
 
 def _why_none(measured: Measured) -> str:
-    if measured.is_unknown:
-        return "unknown, because its pattern is too slow for the output"
+    if measured.unknown:
+        return f"unknown, because {measured.unknown}"
     if not measured.printed:
         return "never printed"
     printed, skipped = plural(measured.printed, "time"), measured.metric.skip

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudgpu.catalog import InstanceType
-from cloudgpu.plan.checks.machine_image import image_unusable
 from cloudgpu.plan.checks.memory_and_market import gpu_memory_short, not_sold_in_market
 from cloudgpu.plan.checks.quota_rules import quota_too_small, region_not_enabled
 from cloudgpu.plan.checks.rule import Reason, RegionRule, TypeRule, ZoneRule, region_rule, type_rule, zone_rule
@@ -22,6 +21,9 @@ from cloudgpu.text import command, plural
 _SETTINGS: Final = "correct the settings: `cloudgpu config`"
 _REASONS: Final = 2
 """Maximum number of zones in the reason why a region has no suitable subnet."""
+_ARCHITECTURE: Final = "x86_64"
+"""Architecture of every type in the catalog that can be launched."""
+_OTHER_IMAGE: Final = "set resources.image to another image, or omit it to use the default image of the GPU"
 
 
 @dataclass(frozen=True)
@@ -103,15 +105,25 @@ def no_subnet(question: PlannerInput, instance_type: InstanceType, region: str, 
     decision = question.subnet(instance_type, region, zone)
     if decision is None:
         return
-    if decision.subnet is None or (decision.short and _roomier_zones(question, instance_type, region)):
+    if decision.subnet is None or (decision.short and _has_zone_with_free_addresses(question, instance_type, region)):
         yield Reason(decision.why, decision.fix)
 
 
-def _roomier_zones(question: PlannerInput, instance_type: InstanceType, region: str) -> list[str]:
-    """Return the zones whose subnet has enough free addresses."""
-    zones = question.zones_offering(instance_type, region)
-    decisions = {zone: question.subnet(instance_type, region, zone) for zone in zones}
-    return [zone for zone, found in decisions.items() if found is not None and found.subnet and not found.short]
+def _has_zone_with_free_addresses(question: PlannerInput, instance_type: InstanceType, region: str) -> bool:
+    """Return True if a zone that could be used has a subnet with enough free addresses."""
+    zones = _zones_except_by_subnet(question, instance_type, region)
+    decisions = (question.subnet(instance_type, region, zone) for zone in zones)
+    return any(found is not None and found.subnet is not None and not found.short for found in decisions)
+
+
+def _zones_except_by_subnet(question: PlannerInput, instance_type: InstanceType, region: str) -> list[str]:
+    """Return the zones that offer the type and that no rule except `no_subnet` excludes."""
+    others = [rule for rule in ZONE_RULES if rule is not no_subnet]
+    return [
+        zone
+        for zone in question.zones_offering(instance_type, region)
+        if not any(True for rule in others for _ in rule.find(question, instance_type, region, zone))
+    ]
 
 
 @type_rule("retired", "A retired type still has a price but cannot be launched.")
@@ -181,13 +193,26 @@ def no_network(question: PlannerInput, instance_type: InstanceType, region: str)
 
 def subnet_reasons(question: PlannerInput, instance_type: InstanceType, region: str) -> dict[str, Reason | None]:
     """Return, for each zone that no other rule excludes, why it has no suitable subnet; None if it has one."""
-    others = [rule for rule in ZONE_RULES if rule is not no_subnet]
-    zones = [
-        zone
-        for zone in question.zones_offering(instance_type, region)
-        if not any(True for rule in others for _ in rule.find(question, instance_type, region, zone))
-    ]
+    zones = _zones_except_by_subnet(question, instance_type, region)
     return {zone: next(no_subnet.find(question, instance_type, region, zone), None) for zone in zones}
+
+
+@region_rule("machine-image-id", "AWS rejects the launch of an image that does not exist or does not fit the type.")
+def image_unusable(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
+    """Exclude regions in which the type's machine image does not exist, cannot be launched, or does not fit."""
+    image = question.image(instance_type, region)
+    seen = question.quotes.machine_images.get((image, region))
+    if seen is None or seen.presence == "unknown":
+        return
+    if seen.presence == "missing":
+        what = f"machine image {image}" if image.startswith("ami-") else f"the parameter {image} of the machine image"
+        shared = " or is not shared with this account" if image.startswith("ami-") else ""
+        yield Reason(f"{what} does not exist in {region}{shared}", _OTHER_IMAGE)
+    elif seen.unfit:
+        yield Reason(f"machine image {image} in {region} {seen.unfit}", _OTHER_IMAGE)
+    elif seen.architecture and seen.architecture != _ARCHITECTURE:
+        types = f"but {instance_type.name} needs {_ARCHITECTURE}"
+        yield Reason(f"machine image {image} in {region} is for {seen.architecture}, {types}", _OTHER_IMAGE)
 
 
 @region_rule("reservation", "A reservation is in one zone, which the recipe must allow.")

@@ -55,19 +55,17 @@ def instance_profile_usable(case: CheckInput) -> Iterator[Issue]:
 
 @check("role-permissions", "warning", "A denied IAM call makes every launch fail after the network has been created.")
 def roles_can_be_made(case: CheckInput) -> Iterator[Issue]:
-    """Report calls that make the roles of a cluster and that the caller's policies deny, if the simulator tells."""
+    """Report denied calls for the creation of a cluster's roles, if the policy simulator may be used."""
     denied = case.question.quotes.survey.denied_role_actions
     if denied:
-        message = (
-            f"your policies deny {', '.join(denied)}, with which a cluster makes its roles (IAM policy simulation)"
-        )
+        message = f"your policies deny {', '.join(denied)}, which create the roles of a cluster (IAM policy simulation)"
         fix = "set instance_profile, and expiry_schedule_role or expiry_schedule = false, to use existing roles"
         yield Issue(message, fix)
 
 
 @check("tags", "error", "AWS rejects every launch with more tags than a resource can have.")
 def tags_fit(case: CheckInput) -> Iterator[Issue]:
-    """Report tags of the settings and the recipe that are valid only separately."""
+    """Report tags that are valid in the settings and in the recipe, but not together."""
     problem = case.question.quotes.survey.tags_problem
     if problem:
         yield Issue(f"the tags of the settings and the recipe: {problem}", "remove some of them")

@@ -35,7 +35,7 @@ def no_secret_files(case: CheckInput) -> Iterator[Issue]:
         if upload.secret_files:
             message = f"files that usually hold secrets are in the {upload.what}: {_first(upload.secret_files)}"
             lines = ", ".join(upload.secret_lines)
-            yield Issue(message, f"to leave them out, add these lines to a .cloudgpuignore in it: {lines}")
+            yield Issue(message, f"to leave them out, add these lines to .cloudgpuignore in this directory: {lines}")
 
 
 @check(

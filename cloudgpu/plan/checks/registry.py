@@ -136,6 +136,7 @@ NOT_ON_HOSTS: Final = frozenset(
         network.several_network_cards.name,
         network.tcp_network.name,
         account.named_resources_exist.name,
+        account.tags_fit.name,
         account.spot_role_exists.name,
         budget.prices_fresh.name,
         budget.expiry_long_enough.name,

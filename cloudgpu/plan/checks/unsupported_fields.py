@@ -35,15 +35,17 @@ def outputs_copied(case: CheckInput) -> Iterator[Issue]:
     yield Issue(f"every node uploads its outputs to {to} when the run ends{overwritten}", severity="note")
 
 
-@check("upload-scope", "note", "A node can overwrite and delete what its role may write, also results of other runs.")
+@check(
+    "upload-scope", "note", "A node can overwrite and delete what its role may write, including other runs' results."
+)
 def uploads_limited_to_run(case: CheckInput) -> Iterator[Issue]:
-    """Report on which clusters the nodes' role may write the uploads of every run, and not only of its own."""
+    """Report on which clusters the nodes may write the uploads of every run, and not only of their own."""
     recipe = case.question.recipe
     targets = [to for to in (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to) if to]
     if case.question.hosts is not None or not any("{run}" in to for to in targets):
         return
     places = " and ".join(to.replace("{run}", "*") for to in dict.fromkeys(targets) if "{run}" in to)
-    message = f"nodes that `train` creates may write only their own run; with `up` or a matrix, all of {places}"
+    message = f"nodes that `train` creates may write only their own run; nodes of `up` and of a matrix, all of {places}"
     yield Issue(message, severity="note")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgpu.errors import StateError
+from cloudgpu.files import real_path
 from cloudgpu.paths import bundled_folder
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Recipe
@@ -31,14 +32,13 @@ def is_allowed(path: Path, base: Path, allowed: Sequence[Path]) -> bool:
         base: Folder of the recipe.
         allowed: Further files and folders that the user allows.
     """
-    roots = [root.resolve() for root in (base, *allowed)]
+    real, folder = real_path(path), real_path(base)
+    if real is None or folder is None:
+        return False
+    roots = [folder, *filter(None, map(real_path, allowed))]
     with suppress(StateError):
         bundled = bundled_folder("recipes").resolve()
-        roots += [bundled] if roots[0].is_relative_to(bundled) else []
-    try:
-        real = path.resolve()
-    except (OSError, RuntimeError, ValueError):  # a loop of links, or a name that no file can have
-        return False
+        roots += [bundled] if folder.is_relative_to(bundled) else []
     return any(real.is_relative_to(root) for root in roots)
 
 
@@ -121,7 +121,6 @@ def _existence_problems(base: Path, place: str, path: FieldPath, allowed: Sequen
 
 def _outside(place: str, base: Path, path: FieldPath) -> Problem:
     """Return the problem of a path that the recipe may not read, with the target if a link leads there."""
-    written, real = (base / place).absolute(), str(place)
-    with suppress(OSError, RuntimeError, ValueError):
-        real = str(written.resolve())
-    return Problem(path, f"{place} {OUTSIDE}" + (f": it leads to {real}" if real != str(written) else ""))
+    written = (base / place).absolute()
+    real = real_path(written)
+    return Problem(path, f"{place} {OUTSIDE}" + ("" if real in (None, written) else f": it leads to {real}"))

@@ -4,7 +4,7 @@ import errno
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -19,7 +19,6 @@ from cloudgpu.recipe.rules import text as text_rules
 from cloudgpu.recipe.schema import Recipe, Scalar
 from cloudgpu.recipe.template import format_value
 
-_NO_TEXTS: Final[Mapping[FieldPath, str]] = {}
 FILE_NAME = "recipe.yaml"
 MAX_BYTES = 1 << 20
 
@@ -30,6 +29,8 @@ class LoadedRecipe:
 
     Attributes:
         allowed: Files and folders outside `base` that the recipe may read.
+        rewritten: Parameter -> its value as it is written, if YAML reads it as a number or boolean that is passed
+            differently.
     """
 
     recipe: Recipe
@@ -37,7 +38,6 @@ class LoadedRecipe:
     base: Path
     allowed: tuple[Path, ...] = ()
     rewritten: Mapping[str, str] = field(default_factory=dict)
-    """Parameter -> its value as it is written, if YAML reads it as a number or boolean that is passed differently."""
 
 
 def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
@@ -101,7 +101,7 @@ def located(path: Path, problems: Sequence[Problem]) -> tuple[str, ...]:
 
 
 def validate_recipe(
-    value: object, base: Path, allowed: Sequence[Path] = (), texts: Mapping[FieldPath, str] = _NO_TEXTS
+    value: object, base: Path, allowed: Sequence[Path] = (), texts: Mapping[FieldPath, str] = validation_errors.NO_TEXTS
 ) -> tuple[Recipe | None, tuple[Problem, ...]]:
     """Build a recipe from plain values and return it with all its problems.
 

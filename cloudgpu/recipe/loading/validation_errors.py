@@ -9,7 +9,7 @@ from cloudgpu.recipe.fields import names_at
 from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.recipe.problem import FieldPath, Problem
 
-_NONE: Mapping[FieldPath, str] = {}
+NO_TEXTS: Mapping[FieldPath, str] = {}
 _EXPECTED = {
     "model_type": "a mapping of fields",
     "dict_type": "a mapping of names to values",
@@ -26,7 +26,7 @@ _LIMIT_WORDS = {
 
 
 def field_problems(
-    error: ValidationError, value: object, texts: Mapping[FieldPath, str] = _NONE
+    error: ValidationError, value: object, texts: Mapping[FieldPath, str] = NO_TEXTS
 ) -> tuple[Problem, ...]:
     """Return one problem per invalid field, in schema order.
 

@@ -111,7 +111,7 @@ def role_size_problems(recipe: Recipe) -> Iterator[Problem]:
         total += size
         if total > _POLICY_CHARS:
             message = (
-                f"the S3 URLs of the recipe up to this one need some {total:,} characters in the policy of the nodes' "
+                f"the S3 URLs of the recipe up to this one need about {total:,} characters in the policy of the nodes' "
                 f"role, and IAM leaves {_POLICY_CHARS:,} for them; use fewer or shorter URLs"
             )
             yield Problem(path, message)

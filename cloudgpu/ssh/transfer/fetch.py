@@ -137,7 +137,9 @@ def _listed(
             case {"skipped": [*unsendable], "unnamed": int(unnamed)} if arriving.ended() and running.exit_code == 0:
                 skipped += [validate_skipped(who, fields) for fields in unsendable]
                 if unnamed > 0:
-                    skipped.append(SkippedDownload("", f"{unnamed} more paths cannot be downloaded", lost=False))
+                    skipped.append(
+                        SkippedDownload("", f"{plural(unnamed, 'more path')} cannot be downloaded", lost=False)
+                    )
                 return
     raise _unfinished(host, arriving, running, problem)
 
@@ -228,7 +230,9 @@ class _Download:
         others = files[_MOST_NAMED:]
         if others:
             size = size_text(sum(item.stored for item in others))
-            named.append(SkippedDownload("", f"{plural(len(others), 'more file')} ({size}) do not fit", lost=True))
+            named.append(
+                SkippedDownload("", f"there is no space for {plural(len(others), 'more file')} ({size})", lost=True)
+            )
         return named
 
     def _receive_batch(

@@ -28,7 +28,8 @@ _GITLINK, _TREE, _TYPE = 0o160000, 0o040000, 0o170000
 _HASH_BYTES: Final = {"sha256": 32}
 _SPLIT: Final = b"link"
 _SECTION: Final = re.compile(r"\s*\[\s*(?P<section>[A-Za-z0-9.-]+)\s*\]")
-_VARIABLE: Final = re.compile(r"\s*(?P<name>[A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(?P<value>.*?))?\s*(?:[#;].*)?")
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
+_COMMENT: Final = re.compile(r"[#;]")
 _TRUE: Final = frozenset({"", "true", "yes", "on", "1"})
 
 
@@ -131,6 +132,8 @@ def _entries(content: bytes, hash_bytes: int) -> Iterator[bytes]:
         kept = 0
         if version == _COMPRESSED:
             removed, start = _varint(content, start)
+            if removed > len(name):
+                raise ValueError
             kept = len(name) - removed
         end = content.index(b"\0", start)
         name = name[:kept] + content[start:end]
@@ -142,8 +145,9 @@ def _entries(content: bytes, hash_bytes: int) -> Iterator[bytes]:
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:
+    """Return a length, and the offset after it. A length that no name has is not computed completely."""
     value = content[at] & 0x7F
-    while content[at] & 0x80:
+    while content[at] & 0x80 and value <= len(content):
         at += 1
         value = ((value + 1) << 7) + (content[at] & 0x7F)
     return value, at + 1
@@ -169,9 +173,9 @@ def _variables(text: str) -> Iterator[tuple[str, str]]:
             heading = _SECTION.match(line)
             section = heading["section"].lower() if heading else ""
             rest = line[heading.end() :] if heading else ""
-        variable = _VARIABLE.fullmatch(rest)
-        if section and variable:
-            yield f"{section}.{variable['name'].lower()}", (variable["value"] or "").strip('"')
+        name, _, value = (part.strip() for part in _COMMENT.split(rest, maxsplit=1)[0].partition("="))
+        if section and _NAME.fullmatch(name):
+            yield f"{section}.{name.lower()}", value.strip('"')
 
 
 def _content(path: Path) -> bytes:

@@ -123,7 +123,9 @@ class _Directory:
             here = replace(self, repository=repository, prefix=b"", nested=self.below)
         any_case = here.repository is not None and here.repository.ignores_case
         own = [file for entry in entries if entry.name == OWN_NAME for file in _read(entry, self.below)]
-        git = [file for entry in entries if entry.name == GIT_NAME for file in _read(entry, self.below, any_case)]
+        git = [
+            file for entry in entries if entry.name == GIT_NAME for file in _read(entry, self.below, any_case=any_case)
+        ]
         return replace(here, own=(*self.own, *own), git=(*self.git, *git))
 
     def decide(self, path: bytes, *, directory: bool) -> Decision | None:
@@ -249,7 +251,7 @@ def _parents(between: Sequence[Path], root: Path, name: bytes, *, any_case: bool
     return tuple(parse(_content(file), prefix=prefix, name=str(file), any_case=any_case) for file, prefix in files)
 
 
-def _read(entry: os.DirEntry[bytes], below: bytes, any_case: bool = False) -> Iterator[IgnoreFile]:  # noqa: FBT001, FBT002
+def _read(entry: os.DirEntry[bytes], below: bytes, *, any_case: bool = False) -> Iterator[IgnoreFile]:
     if entry.is_file(follow_symlinks=False):
         name = os.fsdecode(below + entry.name)
         yield parse(_content(Path(os.fsdecode(entry.path))), below, name=name, any_case=any_case)

@@ -78,7 +78,7 @@ def paced_output(running: StartedCommand, whole_s: float | None = None) -> Itera
 
 
 def counted(pieces: Iterable[bytes], total: int, on_bytes: OnBytes) -> Iterator[bytes]:
-    """Yield the pieces, and report their size. They include a few kilobytes beside the contents."""
+    """Yield the pieces, and report their size. They include a few kilobytes in addition to the contents."""
     done = 0
     for piece in pieces:
         yield piece

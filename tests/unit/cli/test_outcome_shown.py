@@ -163,7 +163,7 @@ def test_aggregated_metric_shows_the_aggregation_method(outcome):
     warming = replace(several, value=None, counted=0, printed=4)
     text = shown(replace(outcome, measured=(warming,)))
     assert "images_per_s: printed 4 times, but the first 5 values of each rank are skipped\n" in text
-    text = shown(replace(outcome, measured=(replace(warming, is_unknown=True),)))
+    text = shown(replace(outcome, measured=(replace(warming, unknown="its pattern is too slow for the output"),)))
     assert "images_per_s: unknown, because its pattern is too slow for the output\n" in text
 
 

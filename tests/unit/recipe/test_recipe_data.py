@@ -53,7 +53,7 @@ def test_source_url_is_parsed_into_kind_host_and_path(text, parts):
         ("s3://bucket/run-??/", "'?' is not allowed"),
         ("s3://bucket,other/a", "not a valid bucket name"),
         ("s3://buc..ket/a", "not a valid bucket name"),
-        ("s3://bucket/\u202e", "characters that can be printed"),
+        ("s3://bucket/\u202e", "may contain only printable characters"),
         ("s3://bucket/" + "\u00e9" * 513, "at most 1024 bytes, not 1026"),
         ("https://host", "expected a file"),
     ],

@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.errors import RehearsalError
 from cloudgpu.paths import Home
-from cloudgpu.processes import this_system
+from cloudgpu.processes import System, this_system
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.reset import reset
@@ -38,6 +38,24 @@ def test_lock_of_an_older_version_holds_only_the_pid(files, text, pid):
         fcntl.flock(held, fcntl.LOCK_EX)
         files.server_lock.write_text(text)
         assert process.running_server_pid(files) == pid
+
+
+@pytest.mark.parametrize(
+    ("system", "recorded", "shared"),
+    [
+        (System("m", "boot", "pid:[1]"), "", True),
+        (System("m", "boot", "pid:[1]"), "m/boot/pid:[1]", True),
+        (System("renamed", "boot", "pid:[1]"), "m/boot/pid:[1]", True),
+        (System("m", "boot", "pid:[1]"), "m/boot/pid:[2]", False),
+        (System("m", "boot", "pid:[1]"), "m/earlier/pid:[1]", False),
+        (System("m", "", ""), "m//", True),
+        (System("m", "", ""), "n//", False),
+        (System("m", "boot", "pid:[1]"), "m", False),
+    ],
+)
+def test_process_id_has_a_meaning_only_in_its_own_system(system, recorded, shared):
+    """A system without boot IDs, such as macOS, is recognised by its machine."""
+    assert system.shares_processes(recorded) is shared
 
 
 @pytest.mark.parametrize("system", ELSEWHERE)

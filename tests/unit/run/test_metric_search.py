@@ -1,5 +1,6 @@
 """Metrics whose patterns take too long, and output with escape sequences, progress bars and backspaces."""
 
+import errno
 import os
 import signal
 
@@ -52,8 +53,8 @@ def test_pattern_that_is_slow_again_and_again_is_given_up_and_its_value_is_unkno
     assert metrics.read("12%\nloss 1") == [("slow", 12.0, ""), ("loss", 1.0, "")]
     metrics.read("\n".join([SLOW[0][1]] * 1000 + ["loss 2"]))
     slow, loss = metrics.measured()
-    assert (slow.value, slow.is_unknown, slow.missed_target) == (None, True, True)
-    assert (loss.value, loss.is_unknown) == (2.0, False)
+    assert (slow.value, slow.unknown, slow.missed_target) == (None, "its pattern is too slow for the output", True)
+    assert (loss.value, loss.unknown) == (2.0, "")
     assert metrics.problems[0].startswith("metric slow is unknown: its pattern is too slow")
 
 
@@ -84,7 +85,7 @@ def test_machine_that_cannot_start_a_process_leaves_the_metrics_unknown(process,
     monkeypatch.setattr(metric_search.subprocess, "Popen", fail)
     metrics = Metrics({"loss": LOSS}, process)
     assert metrics.read("loss 1") == []
-    assert metrics.measured()[0].is_unknown
+    assert metrics.measured()[0].unknown
 
 
 def test_interrupted_search_does_not_answer_the_next_query(process, monkeypatch):
@@ -95,6 +96,18 @@ def test_interrupted_search_does_not_answer_the_next_query(process, monkeypatch)
         with pytest.raises(KeyboardInterrupt):
             metrics.read("loss 2")
     assert metrics.read("loss 3") == [("loss", 3.0, "")]
+
+
+def test_search_that_cannot_be_started_is_not_blamed_on_the_patterns(process, monkeypatch):
+    def refuse(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("cloudgpu.run.metric_search.subprocess.Popen", refuse)
+    metrics = Metrics({"loss": LOSS, "other": metric("other (?P<value>[0-9]+)")}, process)
+    assert metrics.read("loss 0.5") == []
+    reason = "the search for its pattern cannot be started: Resource temporarily unavailable"
+    assert [measured.unknown for measured in metrics.measured()] == [reason, reason]
+    assert metrics.problems == (f"metric loss is unknown: {reason}", f"metric other is unknown: {reason}")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.run.requirement_files import local_requirement, with_files
+from cloudgpu.recipe.loading.files import is_allowed
+from cloudgpu.run.requirement_files import any_file, local_requirement, with_files
 
 
 def test_lines_of_files_replace_the_names_of_files(tmp_path: Path) -> None:
@@ -16,6 +17,15 @@ def test_lines_of_files_replace_the_names_of_files(tmp_path: Path) -> None:
         *("a", "torch>=2", "numpy    <2", "-c limits.txt"),
         *("numpy    <2", "-c limits.txt") * 2,
     )
+
+
+@pytest.mark.parametrize("name", ["loop.txt", "a\0b.txt"])
+def test_file_that_cannot_exist_is_a_problem_of_the_recipe(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop.txt").symlink_to("loop.txt")
+    for allowed in (any_file, lambda path: is_allowed(path, tmp_path, ())):
+        with pytest.raises(RecipeError) as caught:
+            with_files([f"-r {name}"], tmp_path, allowed)
+        assert name in caught.value.message
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:

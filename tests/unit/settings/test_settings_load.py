@@ -197,11 +197,13 @@ def test_allowed_paths_are_a_list_in_files_and_colon_separated_elsewhere(work: P
 
 
 @pytest.mark.parametrize(
-    "listed", ['"~"', '["/"]', '["inside", "../.."]', '["link"]', "[1]", "true", '[""]', '"a:/etc"']
+    "listed",
+    ['"~"', '["/"]', '["inside", "../.."]', '["link"]', '["loop"]', '["a\\u0000b"]', "[1]", "true", '[""]', '"a:/etc"'],
 )
 def test_project_file_cannot_allow_paths_outside_its_folder(work: Path, listed: str):
     project = write(work / "cloudgpu.toml", 'allowed_paths = ["inside", "."]')
     (work / "link").symlink_to("/etc")
+    (work / "loop").symlink_to("loop")
     assert load(flags={}, environ={}, cwd=work).allowed_paths == (work / "inside", work)
     project.write_text(f"allowed_paths = {listed}")
     with pytest.raises(UsageError, match=r"allowed_paths: (expected a list|.* is outside the folder)"):
@@ -231,7 +233,8 @@ def aws_files(tmp_path: Path) -> dict[str, str]:
     config = write(
         tmp_path / "aws-config",
         "[default]\nregion = us-west-1\n[profile gpu]\nregion = eu-west-1\n"
-        "[profile 'with space']\nregion = eu-west-2\n[profile no-region]\noutput = json\n",
+        "[profile 'with space']\nregion = eu-west-2\n[profile no-region]\noutput = json\n"
+        "[sso-session gpu]\nsso_region = us-east-2\n[services no-region]\nregion = us-east-2\n",
     )
     keys = write(tmp_path / "aws-keys", "[keys]\nregion = eu-west-3\n")
     return {**ON_AWS, "AWS_CONFIG_FILE": str(config), "AWS_SHARED_CREDENTIALS_FILE": str(keys)}

@@ -257,5 +257,5 @@ def test_renewals_do_not_extend_the_limit_for_the_whole_output():
             clock.sleep(9)
 
     channel.in_buffer.feed(b"x")
-    with pytest.raises(TimeLimitError, match="node 1: the command took too long"):
+    with pytest.raises(TimeLimitError, match="node 1: the command did not finish within 60 s"):
         read_and_renew()

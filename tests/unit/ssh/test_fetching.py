@@ -219,6 +219,19 @@ def test_vanished_file_is_reported_and_local_copy_is_kept(to: Path) -> None:
     assert (to / "kept").read_text() == "from before"
 
 
+@pytest.mark.parametrize("older", [True, False])
+def test_file_that_was_not_sent_is_not_truncated(to: Path, older: bool) -> None:
+    """A node may report a shorter size for any file, and the local copy may be a link."""
+    to.mkdir()
+    if older:
+        (to.parent / "mine").write_bytes(b"older")
+        (to / "a").symlink_to(to.parent / "mine")
+    entries = listed(["a", 2, 1, 0o644, None], ["b", 1, 1, 0o644, None])
+    there = Output([MARK, FOLLOWS + b"b", SKIPPED, message({"short": {"1": 0}, "failed": {"1": "vanished"}})])
+    assert fetch_tree(ScriptedNode(entries, there), "/work", [], to) == ["b"]
+    assert not older or (to / "a").read_bytes() == b"older"
+
+
 def test_absolute_symlink_in_the_workdir_is_sent_as_relative(work: Path, tmp_path: Path) -> None:
     (work / "outputs/latest").symlink_to(work / "outputs/ckpt-200")
     (work / "elsewhere").symlink_to("/etc")

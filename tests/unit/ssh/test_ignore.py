@@ -2,6 +2,7 @@
 
 import os
 import re
+import struct
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.errors import UsageError
+from cloudgpu.ssh.transfer.git_repository import UnreadableIndexError, parse_settings, tracked_names
 from cloudgpu.ssh.transfer.ignore import parse
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.ssh.transfer.patterns import glob_regex, path_matcher
@@ -304,6 +306,36 @@ def test_unreadable_index_is_reported_for_the_paths_that_it_decides_about(tmp_pa
         (skipped,) = listing.skipped
         assert skipped.path == "a.log"
         assert "matched by .gitignore:1: *.log; it is unknown whether it is tracked" in skipped.reason
+
+
+@pytest.mark.parametrize("removed", [b"\x04", b"\xff" * 40 + b"\x00", b"\xff" * (1 << 20) + b"\x00"])
+def test_index_in_which_a_name_continues_more_than_the_previous_name_is_damaged(removed: bytes) -> None:
+    """Such a length could also have a million digits, which take hours to compute."""
+    fixed = struct.pack(">24xL12x20xH", 0o100644, 0)
+    index = struct.pack(">4sLL", b"DIRC", 4, 2) + fixed + b"\0abc\0" + fixed + removed + b"q\0"
+    with pytest.raises(UnreadableIndexError, match="damaged"):
+        tracked_names(index, 20)
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("a = yes", "yes"),
+        ("\ta=yes # why", "yes"),
+        (' a = "a b" ; c', "a b"),
+        ("a", ""),
+        ("a ; b", ""),
+        ("a =" + " " * 200_000 + "b", "b"),
+        ("a = b" + " " * 200_000 + "c", "b" + " " * 200_000 + "c"),
+        ("a" + " " * 200_000 + "!", None),
+        ("1a = b", None),
+        ("a b = c", None),
+    ],
+)
+def test_settings_of_a_repository_are_read_in_one_pass(line: str, value: str | None) -> None:
+    expected = {} if value is None else {"core.a": value}
+    assert parse_settings(f"[core]\n{line}\n") == expected
+    assert parse_settings(f"[core] {line}") == expected
 
 
 @pytest.mark.parametrize("setting", ["info", "user", "xdg", "configured", "repository"])

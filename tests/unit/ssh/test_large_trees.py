@@ -55,7 +55,7 @@ def test_file_that_does_not_fit_remains_on_the_node_and_the_others_are_fetched(t
         r"needs 1073741824\.0 GiB, but only .* is free on the disk that holds .*/to; it remains in /work on the node",
         skipped[0].reason,
     )
-    assert skipped[-1].reason == "10 more files (10737418240.0 GiB) do not fit"
+    assert skipped[-1].reason == "there is no space for 10 more files (10737418240.0 GiB)"
 
 
 @pytest.mark.parametrize("full", ["write", "check"])

@@ -259,7 +259,7 @@ def authorize_data(context: CloudContext, record: ClusterRecord, recipe: Recipe)
     granted, needed = RoleGrants.from_config(config), role_grants(recipe)
     if granted.covers(needed) or config.get("roleName") or config.get("instanceProfile"):
         return record
-    urls = f"the S3 locations of recipe {recipe.name}"
-    doing = f"allowing the nodes of cluster {record.name} to access {urls}"
-    refused = f"the nodes of cluster {record.name} may not access {urls}"
+    locations = f"the S3 locations of recipe {recipe.name}"
+    doing = f"allowing the nodes of cluster {record.name} to access {locations}"
+    refused = f"the nodes of cluster {record.name} may not access {locations}"
     return update_in_place(context, record, granted.union(needed).config, doing=doing, refused=refused)

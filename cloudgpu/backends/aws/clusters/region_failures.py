@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from cloudgpu.aws.ec2.tagged_types import GLOBAL
-from cloudgpu.errors import CloudGpuError, TeardownError
+from cloudgpu.errors import CloudGpuError, TeardownError, decisive_cause
 from cloudgpu.text import command
 
 
@@ -84,8 +84,7 @@ class RegionFailures:
         hints = dict.fromkeys(err.hint for err in errors if err.hint and self._name not in err.hint)
         places = ", ".join(_place(region) for region in self._errors)
         message = f"cluster {self._name} is not confirmed deleted in {places}"
-        cause = next((err for err in errors if err.renewable), errors[0])
-        raise TeardownError(message, left=left, hint="; ".join([*hints, again])) from cause
+        raise TeardownError(message, left=left, hint="; ".join([*hints, again])) from decisive_cause(errors)
 
 
 def _place(region: str) -> str:

@@ -27,7 +27,6 @@ NODE_KINDS = ("fleet", "instance")
 
 ResourceFilter = Callable[[TaggedResource], bool]
 
-_WAIT = "shutting down; large types take up to an hour, and the resources that they use are deleted afterwards"
 _AT_ONCE = 8
 """Maximum number of regions processed at the same time."""
 
@@ -202,8 +201,12 @@ class ShutdownWait:
             return
         if not self._reported:
             self._reported = True
-            nodes = f"{plural(len(self._ids), 'node')} in {self._region}"
-            self._context.emit(Note(f"AWS no longer bills the {nodes}, which {_is(self._ids)} {_WAIT}"))
+            self._context.emit(
+                Note(
+                    f"{plural(len(self._ids), 'node')} in {self._region} {_is(self._ids)} shutting down and no longer "
+                    "billed; large types take up to an hour, and the resources in use are deleted afterwards"
+                )
+            )
             self._record_ends()
         done = sum(state in TERMINATED_STATES for state in states.values())
         self._context.emit(Activity(self._activity, None, done, len(states), "nodes", limit_s=SHUTDOWN_S))
@@ -217,8 +220,8 @@ class ShutdownWait:
         self._record_ends()
         nodes, again = plural(len(left), "node"), command("cloudgpu", "down", self._name)
         return ShuttingDownError(
-            f"cluster {self._name} is not deleted yet: {nodes} in {self._region} {_is(left)} still shutting down; "
-            "AWS no longer bills them, but the resources that they use can be deleted only afterwards",
+            f"cluster {self._name} is not deleted yet: {nodes} in {self._region} {_is(left)} still shutting down "
+            "and no longer billed, but the resources in use can be deleted only afterwards",
             left=[f"instance {node} in {self._region} is shutting down and not billed" for node in left],
             hint=f"run `{again}` later, for example in an hour",
         )

@@ -59,7 +59,7 @@ def _is_seen(call: ParsedRequest, instance: Any) -> bool:  # noqa: ANN401 - moto
 
 
 def _advance_terminations(call: ParsedRequest, instances: list[Any]) -> None:
-    """Count one describe call toward each delayed termination. Finish one without calls left or fault."""
+    """Count one describe call toward each delayed termination. Finish it after the last call, or with its fault."""
     for instance in instances:
         record = call.records.nodes.get(instance.id)
         if record is not None and record.lingers and instance.state == "shutting-down":

@@ -156,6 +156,7 @@ ELSEWHERE = "saved on another machine or with another CLOUDGPU_HOME"
         (lambda content: content.update(sets=["resources.nodes=9"]), EDITED),
         (lambda content: content.update(signature=""), EDITED),
         (lambda content: content.update(signature="\xe9" * 64), EDITED),
+        (lambda content: content.update(signature="\ud800"), EDITED),
         (lambda content: content.update(home="", signature=""), UNSIGNED),
         (lambda content: [content.pop("home"), content.pop("signature")], UNSIGNED),
         (sign_again, ELSEWHERE),

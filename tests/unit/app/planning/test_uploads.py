@@ -7,6 +7,7 @@ import pytest
 
 from cloudgpu.app.planning.uploads import secret_line
 from cloudgpu.cli.main import main
+from cloudgpu.ssh.transfer.ignore import parse
 
 RECIPE = """\
 schema: 1
@@ -24,14 +25,15 @@ launch: {with: each-node, command: "true"}
         ("deep/er/.env", ".env"),
         (".env.production", ".env.*"),
         (".aws/credentials", ".aws/"),
-        ("home/.AWS/config", ".aws/"),
+        ("home/.AWS/config", ".[aA][wW][sS]/"),
         (".ssh/id_ed25519", ".ssh/"),
         ("keys/id_rsa", "id_rsa"),
+        ("keys/ID_RSA", "[iI][dD]_[rR][sS][aA]"),
         (".netrc", ".netrc"),
         ("a/b.pem", "*.pem"),
-        ("server.KEY", "*.key"),
+        ("server[1].KEY", "*.[kK][eE][yY]"),
         (".kube/config", ".kube/"),
-        ("x/.docker/config.json", ".docker/config.json"),
+        ("x/.docker/config.json", "**/.docker/config.json"),
         (".config/gcloud/credentials.db", ".config/gcloud/"),
         (".git-credentials", ".git-credentials"),
         ("my-service-account-1.json", "*service*account*.json"),
@@ -48,6 +50,12 @@ launch: {with: each-node, command: "true"}
 )
 def test_files_that_usually_hold_secrets_are_recognised(path: str, line: str) -> None:
     assert secret_line(path) == line
+    if line:
+        rules = parse(line.encode())
+        parts = path.split("/")
+        above = ("/".join(parts[:count]) for count in range(1, len(parts)))
+        left_out = [rules.deciding_rule(folder.encode(), directory=True) for folder in above]
+        assert rules.deciding_rule(path.encode(), directory=False) or any(left_out)
 
 
 @pytest.fixture(name="folder")
@@ -88,7 +96,7 @@ def test_plan_lists_uploads_with_their_size_and_warns_of_secrets(folder: Path, c
         "files that usually hold secrets are in the work directory: .aws/credentials, deep/.env, keys/a.pem and 1"
         in text
     )
-    assert "add these lines to a .cloudgpuignore in it: .aws/, .env, *.pem" in text
+    assert "add these lines to .cloudgpuignore in this directory: .aws/, .env, *.pem" in text
     assert "not sent: passwords: symlink that points outside the directory, to /etc/passwd" in text
     with (folder / ".cloudgpuignore").open("a") as file:
         file.write(".aws/\n.env\n*.pem\n/passwords\n")

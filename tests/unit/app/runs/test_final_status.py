@@ -41,7 +41,7 @@ def test_missed_limits_fail_a_successful_run(value: float | None, limits: dict[s
 
 def test_metric_with_a_slow_pattern_fails_the_run_as_unknown() -> None:
     metric = Metric(pattern="m=(?P<value>.*)", better="lower", at_most=0.5)
-    measured = Measured("m", None, metric, printed=3, is_unknown=True)
+    measured = Measured("m", None, metric, printed=3, unknown="its pattern is too slow for the output")
     ended = with_final_status(
         replace(record("auto"), state="running"), FollowResult(Verdict("succeeded"), (measured,), ())
     )

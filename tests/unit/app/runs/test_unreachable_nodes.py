@@ -63,7 +63,7 @@ def test_expired_credentials_do_not_end_the_run_and_are_reported_once(workspace,
     silent(nodes[1], TROUBLE)
     assert not silent.all_terminated()
     assert [note.text for note in workspace.heard if "credentials" in note.text] == [
-        "credentials expired; the run continues. To renew them: aws sso login --profile gpu"
+        "credentials expired; the run continues. To renew the credentials: aws sso login --profile gpu"
     ]
 
 

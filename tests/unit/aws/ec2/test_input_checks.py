@@ -5,6 +5,7 @@ import pytest
 from cloudgpu.aws.ec2 import input_checks
 from cloudgpu.aws.ec2.input_checks import check_dataset, check_named_resource
 from cloudgpu.aws.session.session import Session
+from cloudgpu.aws.storage import objects
 from cloudgpu.aws.storage.objects import ObjectInfo, S3Location, archived_objects
 from cloudgpu.plan.named_resources import DatasetSeen
 
@@ -75,6 +76,13 @@ def test_restore_state_of_archived_object(scripted, storage_class, head, tier) -
     found = archived_objects(scripted.client("s3"), S3Location("b", ""), [item])
     assert found == ({"k": tier} if tier else {})
     scripted.done()
+
+
+def test_archive_class_counts_although_many_other_objects_are_looked_up(session: Session, monkeypatch) -> None:
+    monkeypatch.setattr(objects, "_MOST_HEADS", 2)
+    put(session, a="INTELLIGENT_TIERING", b="INTELLIGENT_TIERING", c="GLACIER", d="GLACIER", e="GLACIER")
+    seen = check_dataset(session, "s3://data/set")
+    assert seen.why == "3 of 5 objects are archived (GLACIER), such as s3://data/set/c"
 
 
 def test_empty_prefix_and_absent_bucket_are_missing(session: Session) -> None:

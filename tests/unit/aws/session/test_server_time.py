@@ -5,7 +5,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from cloudgpu.aws.session.server_time import ServerTime
+from cloudgpu.aws.session.session import ServerTime
 from tests.manual_clock import ManualClock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -16,7 +16,7 @@ def test_time_follows_the_header(ahead_s):
     clock = ManualClock(NOON)
     time = ServerTime(clock)
     assert time.now() == NOON
-    time.heard(format_datetime(NOON + timedelta(seconds=ahead_s), usegmt=True))
+    time.update(format_datetime(NOON + timedelta(seconds=ahead_s), usegmt=True))
     clock.sleep(100)
     expected = NOON + timedelta(seconds=100 + (ahead_s if abs(ahead_s) > 2 else 0))
     assert abs((time.now() - expected).total_seconds()) <= 1
@@ -36,15 +36,15 @@ def test_time_follows_the_header(ahead_s):
 )
 def test_unusable_header_changes_nothing(date):
     time = ServerTime(ManualClock(NOON))
-    time.heard(date)
+    time.update(date)
     assert (time.now(), time.ahead()) == (NOON, timedelta(0))
 
 
 def test_corrected_clock_is_noticed_at_the_next_response():
     clock = ManualClock(NOON)
     time = ServerTime(clock)
-    time.heard("Sat, 21 Nov 2026 12:03:20 GMT")
+    time.update("Sat, 21 Nov 2026 12:03:20 GMT")
     assert time.ahead() > timedelta(seconds=199)
     clock.sleep(200)
-    time.heard("Sat, 21 Nov 2026 12:03:20 GMT")
+    time.update("Sat, 21 Nov 2026 12:03:20 GMT")
     assert time.ahead() == timedelta(0)

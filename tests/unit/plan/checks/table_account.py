@@ -300,7 +300,7 @@ ACCOUNT = (
             surveyed(NamedResources(denied_role_actions=("iam:CreateInstanceProfile", "iam:CreateRole"))),
             (
                 "warning",
-                "your policies deny iam:CreateInstanceProfile, iam:CreateRole, with which a cluster makes its roles "
+                "your policies deny iam:CreateInstanceProfile, iam:CreateRole, which create the roles of a cluster "
                 "(IAM policy simulation)",
                 "set instance_profile, and expiry_schedule_role or expiry_schedule = false, to use existing roles",
             ),

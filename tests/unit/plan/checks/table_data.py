@@ -318,12 +318,12 @@ DATA = (
             (
                 "warning",
                 "files that usually hold secrets are in the work directory: a/.env, b.pem, c.pem and 1 more",
-                "to leave them out, add these lines to a .cloudgpuignore in it: .env, *.pem",
+                "to leave them out, add these lines to .cloudgpuignore in this directory: .env, *.pem",
             ),
             (
                 "warning",
                 "files that usually hold secrets are in the dataset a: .netrc",
-                "to leave them out, add these lines to a .cloudgpuignore in it: .netrc",
+                "to leave them out, add these lines to .cloudgpuignore in this directory: .netrc",
             ),
         ),
     ),

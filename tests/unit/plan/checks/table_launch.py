@@ -244,7 +244,7 @@ ENVIRONMENT = (
             ),
             (
                 "note",
-                "nodes that `train` creates may write only their own run; with `up` or a matrix, all of "
+                "nodes that `train` creates may write only their own run; nodes of `up` and of a matrix, all of "
                 "s3://b-1/runs/*/c and s3://bucket/*",
                 "",
             ),

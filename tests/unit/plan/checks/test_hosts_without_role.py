@@ -1,7 +1,11 @@
 """Self-managed hosts have no IAM role: sections that need one are rejected with an alternative."""
 
+from dataclasses import replace
+
 import pytest
 
+from cloudgpu.plan.named_resources import NamedResources
+from cloudgpu.plan.plan import Quotes
 from tests.unit.plan.checks.table_hosts import PAIR, lab
 
 NO_ROLE = "self-managed hosts have no IAM role to write to s3://bucket/x"
@@ -27,3 +31,8 @@ NO_ROLE = "self-managed hosts have no IAM role to write to s3://bucket/x"
 def test_sections_requiring_an_iam_role_are_rejected_on_hosts(check, sections, field, fix):
     (found,) = lab(*PAIR, **sections).found(check)
     assert (found.severity, found.message, found.fix) == ("error", f"{field}: {NO_ROLE}", fix)
+
+
+def test_tags_that_aws_would_reject_do_not_matter_on_hosts():
+    survey = NamedResources(tags_problem="40 tags: too many")
+    assert replace(lab(*PAIR), quotes=Quotes(survey=survey)).found("tags") == []

@@ -1,13 +1,14 @@
 """A failing or hanging region does not keep nodes running in another one, and is reported with a command."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
 from cloudgpu.backends.aws.regions import AwsRegions
 from cloudgpu.clock import SystemClock
-from cloudgpu.errors import AuthError, CloudError, StateError, TeardownError
+from cloudgpu.errors import AuthError, CloudError, StateError, TeardownError, renewable_cause
 from tests.cluster_records import changed
 
 DENIED = AuthError("not authorized", code="UnauthorizedOperation", request_id="r", hint="check your permissions")
@@ -119,6 +120,38 @@ def test_single_error_of_the_only_region_is_raised_unchanged():
     with pytest.raises(AuthError) as caught:
         failures.raise_any()
     assert caught.value is DENIED
+
+
+def expired():
+    """An error that new credentials solve, as the deletion of one of several resources reports it."""
+    cause, err = (
+        AuthError("credentials expired"),
+        TeardownError("1 of 2 resources could not be deleted", left=["vpc-1"]),
+    )
+    cause.renewable = True
+    err.__cause__ = cause
+    return err
+
+
+def test_expired_credentials_are_found_behind_other_failures(monkeypatch):
+    """A command then waits for new credentials instead of leaving the cluster behind."""
+    failures = RegionFailures("demo", ["us-east-1", "us-west-2"])
+    failures.add("us-east-1", CloudError("throttled"))
+    failures.add("us-west-2", expired())
+    with pytest.raises(TeardownError) as caught:
+        failures.raise_any()
+    assert renewable_cause(caught.value).message == "credentials expired"
+
+    errors = {"us-east-1": CloudError("throttled"), "us-west-2": expired()}
+    found = [SimpleNamespace(region=region) for region in errors]
+
+    def fail(region, *_):
+        raise errors[region]
+
+    monkeypatch.setattr("cloudgpu.aws.ec2.tag_search.release", fail)
+    with pytest.raises(TeardownError) as caught:
+        AwsRegions(lambda region: region, "us-east-1", SystemClock()).release(found)
+    assert renewable_cause(caught.value).message == "credentials expired"
 
 
 @pytest.fixture
