@@ -140,9 +140,8 @@ def test_waiting_for_another_scan_advances_only_while_that_scan_uploads(tmp_path
 
     state.write_text('{"files": {}, "failed": {}}')
     monkeypatch.setattr(upload.time, "sleep", pause)
-    with upload._locked_after_scan(str(tmp_path), "keep"):
-        with (tmp_path / "keep.lock").open("rb+") as other:
-            assert not files.try_lock(other.fileno())
+    with upload._locked_after_scan(str(tmp_path), "keep"), (tmp_path / "keep.lock").open("rb+") as other:
+        assert not files.try_lock(other.fileno())
     assert advanced == [0, 4, 6, 10]
 
 
