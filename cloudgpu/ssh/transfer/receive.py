@@ -195,8 +195,12 @@ class DownloadDirectory:
             self.unstorable[entry.path] = str(err.strerror)
 
     def cut(self, entry: Entry, size: int) -> None:
-        """Truncate a file that became shorter on the node while it was being sent."""
-        os.truncate(self._to / entry.path, min(max(size, 0), entry.size))
+        """Truncate a file that became shorter on the node while it was being sent.
+
+        If nothing was received, there may be a local symlink at the path, which may lead anywhere.
+        """
+        if entry.path in self._arrived:
+            os.truncate(self._to / entry.path, min(max(size, 0), entry.size))
 
     def drop(self, entry: Entry) -> None:
         """Remove a file that the node could not read completely. If nothing was received, keep the older local copy."""
