@@ -266,6 +266,26 @@ def _refuse_device(path: Path) -> None:
         raise _not_regular(mode, path)
 
 
+def make_private_directory(directory: Path) -> None:
+    """Create a directory and its missing parents, all accessible only to their owner. Existing ones stay as they are.
+
+    `Path.mkdir` applies its mode to the directory only, and lets other users read the parents that it creates.
+
+    Raises:
+        OSError: The directory cannot be created, or is not a directory.
+    """
+    try:
+        directory.mkdir(mode=0o700)
+    except FileNotFoundError:
+        if directory.parent == directory:
+            raise
+        make_private_directory(directory.parent)
+        make_private_directory(directory)
+    except OSError:
+        if not directory.is_dir():
+            raise
+
+
 def sync_directory(directory: Path) -> None:
     """Flush a directory to disk, so that a file renamed in it stays renamed after a power failure.
 

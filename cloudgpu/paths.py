@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudgpu.errors import StateError
-from cloudgpu.files import FileRefusedError, create
+from cloudgpu.files import FileRefusedError, create, make_private_directory
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -266,7 +266,7 @@ def ensure_writable(directory: Path, size: int) -> None:
     """
     probe = directory / f".writable.{os.getpid()}"
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(directory)
         try:
             create(probe, b"x" * size, durable=False)
         finally:

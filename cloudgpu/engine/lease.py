@@ -269,7 +269,7 @@ class ClusterLease:
         guard = self._guard_path
         while True:
             try:
-                guard.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                files.make_private_directory(guard.parent)
                 descriptor = files.open_descriptor(guard, os.O_RDWR | os.O_CREAT)
             except FileNotFoundError:
                 continue  # another process removed the directory in the meantime

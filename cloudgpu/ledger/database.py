@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 
 from cloudgpu.errors import LedgerError
+from cloudgpu.files import make_private_directory
 from cloudgpu.ledger import schema, summary
 from cloudgpu.ledger.sqlite_report import BUSY_TIMEOUT_S, SQLITE_PREFIX
 from cloudgpu.ledger.version import VERSION
@@ -157,7 +158,7 @@ def _refuse_writes(connection: Any, _record: object) -> None:  # noqa: ANN401
 def _touch(path: Path) -> None:
     """Create the ledger file, readable and writable only by its owner; SQLite would make it world-readable."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(path.parent)
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except OSError as err:

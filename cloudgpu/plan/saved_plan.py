@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -74,6 +74,9 @@ class StoredPlan:
         return tuple(Candidate.from_json(candidate) for candidate in self.plan["candidates"])
 
 
+_FIELDS: Final = frozenset({_VERSION, *(field.name for field in fields(StoredPlan))})
+
+
 def sign(stored: StoredPlan, key: bytes) -> StoredPlan:
     """Return the plan, signed with a key of the state home."""
     named = replace(stored, home=_key_id(key))
@@ -120,7 +123,7 @@ def parse_saved_plan(text: str, name: str) -> StoredPlan:
         raise UsageError(message, hint=hint) from None
     if version != VERSION:
         raise UsageError(f"{name} has format {version}, but this version of cloudgpu reads format {VERSION}", hint=hint)
-    if seal != checksum:
+    if seal != checksum or content.keys() - _FIELDS:
         raise UsageError(f"{name} was edited after it was saved", hint=hint)
     try:
         stored = decode_as(StoredPlan, content)

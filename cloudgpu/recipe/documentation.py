@@ -102,8 +102,8 @@ input. On a node, the value is in the memory of the agent and the ranks and, whi
 progress, in a file on tmpfs (`/dev/shm`, mode 0600). Secrets are masked in the output of the ranks
 and of `setup`: asterisks replace each line of a secret if the line is at least 4 bytes long. A
 secret without such a line is rejected. When the run finishes, cloudgpu also overwrites the secrets
-in the logs on the nodes. cloudgpu does not recognize encoded forms of a secret, such as base64, and
-does not change files that the ranks write.
+in the logs on the nodes. It also masks the [usual encodings](../explanation/security.md#secrets) of
+a secret, such as base64, but does not change files that the ranks write.
 
 ## Limits
 

@@ -11,7 +11,7 @@ from cloudgpu.decoding import MALFORMED, decode_as, describe_error
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.files import parse_json
 from cloudgpu.launch.inventory import Node
-from cloudgpu.node.agent.heartbeat import LINE, LONG_VERBS
+from cloudgpu.node.agent.heartbeat import ADVANCED_LINE, EVERY_S, LINE, LONG_VERBS
 from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.ssh.base import Host, Stream
 from cloudgpu.ssh.command import RemoteCommand
@@ -37,7 +37,14 @@ _ANSWER_S: Final = 120.0
 """Time limit in seconds for a short verb, and for the wait between two output lines of a long verb."""
 _SLOW_S: Final[Mapping[str, float]] = {"describe": 240.0, "start": 300.0}
 """Time limits for short verbs that run several tools or start a container, in seconds."""
-_ALIVE: Final = json.loads(LINE)
+_STALLED_S: Final[Mapping[str, float]] = {"forget": 1800.0, "keep": 1800.0, "kept": 1800.0, "stop": 150.0}
+"""Time limits for long verbs whose heartbeats report no progress, in seconds. A request's grace period is added.
+
+An upload that works is faster than the part of 32 MiB that counts as progress; `stop` reports none, but gives up by
+itself 20 seconds after the grace period. The other long verbs run the user's programs or download, which has limits of
+its own.
+"""
+_HEARTBEATS: Final = (json.loads(LINE), json.loads(ADVANCED_LINE))
 _SHELL_S: Final = 60.0
 """Time limit for the login shell, in seconds. A slower shell probably waits for input, such as a password."""
 _ONCE = (
@@ -86,7 +93,9 @@ class Agent:
         last: dict[str, Any] = {}
         printed: deque[str] = deque(maxlen=_TAIL_LINES)
         try:
-            for answer in _lines(stream, verb, self.host.node, printed=printed):
+            for answer in _lines(
+                stream, verb, self.host.node, printed=printed, stalled_s=_stalled_limit_s(verb, request)
+            ):
                 if last and on_line is not None:
                     on_line(last)
                 last = answer
@@ -282,29 +291,46 @@ def _lines(
     node: Node,
     on_alive: Callable[[], None] = lambda: None,
     printed: "deque[str] | None" = None,
+    stalled_s: float | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the agent's response lines without heartbeats. Call `on_alive` for every line, including heartbeats.
 
     Lines that are not responses are added to `printed`. For a long verb, the time limit applies to each line; for a
-    short verb, it applies to the whole response.
+    short verb, it applies to the whole response. Heartbeats without progress are accepted for `stalled_s` seconds.
 
     Raises:
         RemoteCommandError: The login shell printed too much.
         SilentAgentError: The agent did not respond in time.
         ConnectError: The connection was lost.
     """
-    limit_s = _SLOW_S.get(verb, _ANSWER_S)
+    limit_s, heartbeats = _SLOW_S.get(verb, _ANSWER_S), 0
     try:
         for answer in _answers(stream, limit_s, node, printed):
             if verb in LONG_VERBS:
                 stream.renew()
             on_alive()
-            if answer != _ALIVE:
+            if answer not in _HEARTBEATS:
                 yield answer
+                continue
+            # The heartbeats are counted, because this machine may have been suspended meanwhile.
+            heartbeats = heartbeats + 1 if answer == _HEARTBEATS[0] else 0
+            if stalled_s is not None and heartbeats * EVERY_S > stalled_s:
+                raise _stalled_error(node, verb, stalled_s)
     except TimeLimitError as err:
         message = f"node {node.index} ({node.instance_id}): the agent did not respond to `{verb}` within {limit_s:g} s"
         hint = f"log in and check for a hung file system or a hung process, such as nvidia-smi: {login_command(node)}"
         raise SilentAgentError(message, hint=hint) from err
+
+
+def _stalled_limit_s(verb: str, request: Mapping[str, Any]) -> float | None:
+    """Return for how many seconds a verb may send heartbeats without progress, or None if there is no limit."""
+    return _STALLED_S[verb] + float(request.get("grace_s", 0)) if verb in _STALLED_S else None
+
+
+def _stalled_error(node: Node, verb: str, stalled_s: float) -> SilentAgentError:
+    message = f"node {node.index} ({node.instance_id}): the agent's `{verb}` made no progress for {stalled_s:g} s"
+    hint = f"log in and check for a hung file system, a full disk or a blocked network: {login_command(node)}"
+    return SilentAgentError(message, hint=hint)
 
 
 def _parsed(line: str) -> object:

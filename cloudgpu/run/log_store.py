@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgpu.errors import StateError
-from cloudgpu.files import open_for_appending, open_for_reading
+from cloudgpu.files import make_private_directory, open_for_appending, open_for_reading
 from cloudgpu.paths import RunPaths, unwritable_error
 from cloudgpu.run.log_times import append_times, first_offset_since, split_by_time, stored_times
 from cloudgpu.run.verdict import Chunk
@@ -28,7 +28,7 @@ class LogStore:
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
         try:
-            paths.logs.mkdir(parents=True, exist_ok=True)
+            make_private_directory(paths.logs)
         except OSError as err:
             raise unwritable_error(paths.logs, err) from err
 

@@ -87,7 +87,7 @@ def _create(path: Path) -> None:
     private, line = generate_key_pair()
     secret, public = private.encode(), f"{line} cloudgpu\n".encode()
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_private_directory(path.parent)
         if _publish(secret, path):
             _publish(public, path.with_name(path.name + ".pub"))
     except OSError as err:

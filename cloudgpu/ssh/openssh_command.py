@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloudgpu.files import make_private_directory
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import unwritable_error
 from cloudgpu.ssh.command import portable_line
@@ -36,7 +37,7 @@ def write_known_hosts(path: Path, node: Node, key: ServerKey) -> Path:
         StateError: The file cannot be written.
     """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(path.parent)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         with os.fdopen(descriptor, "w", encoding="ascii") as out:
             out.write(key.known_hosts_line(node))

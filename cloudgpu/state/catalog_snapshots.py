@@ -220,7 +220,7 @@ class CatalogSnapshots:
     def _locked(self) -> Iterator[None]:
         """Allow one writer at a time. The kernel releases the lock of a process that dies."""
         try:
-            self._paths.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.make_private_directory(self._paths.root)
             lock = files.open_for_appending(self._paths.lock)
         except OSError as err:
             raise unwritable_error(self._paths.root, err) from err

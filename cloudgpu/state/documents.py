@@ -113,7 +113,7 @@ def write_durably(path: Path, text: str) -> None:
         StateError: The disk is full, or the state home cannot be written.
     """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_private_directory(path.parent)
         files.replace(path, text.encode())
     except OSError as err:
         raise unwritable_error(path, err) from err

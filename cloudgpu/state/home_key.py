@@ -27,7 +27,7 @@ def _ensure_key(key: Path) -> bytes:
     """Return the key, creating it on first use."""
     try:
         with contextlib.suppress(FileExistsError):
-            key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.make_private_directory(key.parent)
             # Write the key to a temporary file first, so that no other process reads an incomplete key.
             made = key.with_name(f".{key.name}.{os.getpid()}")
             files.create(made, secrets.token_bytes(_KEY_BYTES))

@@ -26,7 +26,7 @@ def save_node_log(path: Path, text: str) -> Path | None:
     if not kept.strip():
         return None
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_private_directory(path.parent)
         files.replace(path, kept, durable=False)
     except OSError:
         return None

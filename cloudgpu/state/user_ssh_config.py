@@ -114,7 +114,7 @@ class SshFolder:
 
     def _opened(self, lock: Path) -> BinaryIO:
         try:
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.make_private_directory(self.root)
             self.ours.mkdir(mode=0o700, exist_ok=True)
             return files.open_for_appending(lock)
         except OSError as err:

@@ -64,7 +64,7 @@ def save(
     unsigned = StoredPlan(made_at, __version__, str(planned.path.resolve()), tuple(sets), region, world, content)
     saved = saved_plan.sign(unsigned, derive(home.service_key, _PURPOSE))
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_private_directory(path.parent)
         files.write_for_user(path, saved_plan.format_saved_plan(saved).encode())
     except OSError as err:
         hint = "choose a file in a directory that you can write to"

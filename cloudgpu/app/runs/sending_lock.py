@@ -22,7 +22,7 @@ def only_sender(context: Context, cluster: str, recipe: str) -> Iterator[None]:
     """
     path = context.home.cluster(cluster).root / f"sending-{recipe}"
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_private_directory(path.parent)
         held = files.open_for_appending(path)
     except OSError as err:
         raise unwritable_error(path, err) from err

@@ -56,10 +56,14 @@ def plan_lines(plan: Plan, cluster: str, width: int | None = None) -> list[str]:
 
 
 def plan_summary(plan: Plan, cluster: str, full: str, width: int | None = None) -> list[str]:
-    """Return the plan in a few lines, with its warnings, for a prompt. `full` is the command that shows everything."""
+    """Return the plan in a few lines, with its warnings, for a prompt. `full` is the command that shows everything.
+
+    Like the uploads, the variables of the caller's environment that a run gets are always named.
+    """
+    sent = [finding for finding in plan.findings if finding.check == "secrets"]
     warnings = [finding for finding in plan.findings if finding.severity == "warning"]
     more = len(warnings) - _WARNINGS
-    notes = len(plan.findings) - len(warnings)
+    notes = len(plan.findings) - len(warnings) - len(sent)
     known = plural(notes, "note") + ", " if notes else ""
     lines = [
         *_summary(plan, cluster),
@@ -67,6 +71,7 @@ def plan_summary(plan: Plan, cluster: str, full: str, width: int | None = None) 
         *_worst_case(plan),
         *(f"warning: {finding.message} [{finding.check}]" for finding in warnings[:_WARNINGS]),
         *([f"{plural(more, 'more warning')}"] if more > 0 else []),
+        *(f"note: {finding.message} [{finding.check}]" for finding in sent),
         f"{known}all offers, prices and software: {full}",
     ]
     return wrap_lines(lines, width)

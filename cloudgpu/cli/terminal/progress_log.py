@@ -42,7 +42,7 @@ class ProgressLog:
         with self._lock:
             self._close()
             try:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                files.make_private_directory(folder)
                 self._file = files.open_for_appending(folder / NAME)
             except OSError:
                 return

@@ -95,7 +95,7 @@ class Journal:
         self._synced = 0
         self._broken = False
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.make_private_directory(path.parent)
             self._fd = files.open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         except OSError as err:
             self._fail(err)

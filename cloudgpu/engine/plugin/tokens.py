@@ -87,7 +87,7 @@ class Tokens:
             raise unwritable_error(self._directory, err) from err
 
     def _put(self, path: Path, text: str) -> None:
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.make_private_directory(self._directory)
         files.create(path, text.encode())
 
     def _temporary(self, path: Path) -> Path:

@@ -66,7 +66,7 @@ class Layout:
         folder = self.project(stack)
         try:
             for directory in (self.pulumi_home, self.state, self.notes, folder):
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                files.make_private_directory(directory)
             if not self.passphrase.exists():
                 _write_first(self.passphrase, secrets.token_urlsafe(32), 0o600)
             # The quoting in `_project_file` is valid YAML for any path.
@@ -97,7 +97,7 @@ class Layout:
         text = plugin_script(self.notes)
         try:
             if not self.plugin.exists() or files.read_text(self.plugin, files.SETTINGS_BYTES) != text:
-                self.plugin.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                files.make_private_directory(self.plugin.parent)
                 files.replace(self.plugin, text.encode(), mode=0o700)
         except OSError as err:
             raise unwritable_error(self.root, err) from err

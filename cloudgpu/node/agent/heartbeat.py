@@ -13,10 +13,20 @@ from typing import Any
 EVERY_S = 15.0
 LINE = b'\n{"alive":true}\n'
 """Heartbeat line. The leading newline separates it from output of the login shell."""
+ADVANCED_LINE = b'\n{"alive":true,"advanced":true}\n'
+"""Heartbeat line of a verb that has made progress since the heartbeat before."""
 LONG_VERBS = frozenset(
     {"env", "fetch", "follow", "forget", "hand", "image", "keep", "kept", "leave", "mount", "setup", "stop"}
 )
 """Verbs that may print nothing for longer than the caller waits for a line."""
+
+
+_progress = {"steps": 0}
+
+
+def advance() -> None:
+    """Record that the running verb has made progress. The next heartbeat says so. Safe to call from any thread."""
+    _progress["steps"] += 1
 
 
 class Heartbeat:
@@ -28,6 +38,7 @@ class Heartbeat:
 
     def __init__(self) -> None:
         self._running = False
+        self._reported_steps = _progress["steps"]
 
     def start(self) -> None:
         """Start the timer."""
@@ -59,7 +70,10 @@ class Heartbeat:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
 
     def _beat(self, _number: int, _frame: Any) -> None:  # noqa: ANN401 - signal's own protocol
+        steps = _progress["steps"]
+        line = LINE if steps == self._reported_steps else ADVANCED_LINE
+        self._reported_steps = steps
         try:
-            os.write(sys.stdout.fileno(), LINE)
+            os.write(sys.stdout.fileno(), line)
         except OSError:
             self.stop()  # the caller has disconnected; the verb notices on its next write

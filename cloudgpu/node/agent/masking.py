@@ -22,7 +22,7 @@ _MOST_ROWS_BYTES = 1 << 14
 """Longest secret whose encoding is also searched for in separate lines."""
 _UNRESERVED = re.compile(r"[A-Za-z0-9_.-]*")
 """Text that no encoding changes unless it changes every character."""
-_SHORTEST_ROW = 16
+_SHORTEST_ROW = 8
 """Length of the shortest part of an encoded value that is masked. Shorter parts also occur by chance."""
 _ROWS = (64, 76)
 """Lengths of the lines into which programs break base64."""

@@ -36,7 +36,7 @@ def required_secrets(case: CheckInput) -> Iterator[Issue]:
     known = case.question.quotes.survey.set_variables
     secrets = [name for name in required_variables(case.question.recipe) if known is None or name in known]
     if secrets:
-        yield Issue(f"read from your environment and never stored: {', '.join(secrets)}")
+        yield Issue(f"sent to the nodes from your environment, and never stored: {', '.join(secrets)}")
 
 
 @check("secret-missing", "warning", "A secret that is not set would make the run fail after the launch.")

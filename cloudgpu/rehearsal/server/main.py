@@ -21,7 +21,7 @@ from typing import Any
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import CloudGpuError, RehearsalError, StateError
-from cloudgpu.files import open_for_appending
+from cloudgpu.files import make_private_directory, open_for_appending
 from cloudgpu.paths import Home
 from cloudgpu.processes import this_system
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
@@ -337,7 +337,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.chdir("/")  # do not keep the caller's directory in use
     files = RehearsalFiles.of(home)
     try:
-        files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(files.root)
         with hold_server_lock(files):
             host = NodeHostClient(files.nodes, envs=options.envs)
             server = RehearsalServer(home, host, SystemClock(), idle_minutes=options.idle_minutes)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.files import open_descriptor, open_for_appending, open_for_reading
+from cloudgpu.files import make_private_directory, open_descriptor, open_for_appending, open_for_reading
 from cloudgpu.paths import Home, ensure_writable, unwritable_error
 from cloudgpu.processes import this_system
 from cloudgpu.rehearsal.layout import FAILURE_FORMAT, RehearsalFiles
@@ -36,7 +36,7 @@ def hold_start_lock(files: RehearsalFiles) -> Iterator[None]:
         StateError: The lock file cannot be written.
     """
     try:
-        files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_directory(files.root)
         lock = open_for_appending(files.start_lock)
     except OSError as err:
         raise unwritable_error(files.root, err) from err

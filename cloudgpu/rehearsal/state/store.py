@@ -56,7 +56,7 @@ class Store:
         self._volatile: set[str] = set()
         for directory in (state, objects):
             try:
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                files.make_private_directory(directory)
             except OSError as err:
                 raise unwritable_error(directory, err) from err
 

@@ -22,6 +22,7 @@ from cloudgpu.node import connected_command
 from cloudgpu.paths import Home
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SilentPortError, SshHost, connect
+from cloudgpu.ssh.openssh_command import ssh_argv, write_known_hosts
 from cloudgpu.state.user_ssh_config import SshFolder
 from tests.system.ssh.conftest import Sshd, free_port
 
@@ -210,6 +211,26 @@ def test_tunnel_carries_large_and_small_transfers_concurrently(hosts: dict[int, 
         for one in fetches:
             one.join(WAIT_S)
         assert sorted(counts) == [10] * 40 + [size]
+
+
+@pytest.mark.parametrize("forward", ["yes", "SOCKET"])
+def test_agent_is_not_forwarded_even_if_the_users_configuration_says_so(
+    sshd: Sshd, tmp_path: Path, forward: str
+) -> None:
+    agent, config = tmp_path / "agent", tmp_path / "config"
+    config.write_text(f"Host *\n    ForwardAgent {forward.replace('SOCKET', str(agent))}\n")
+    host = connect(sshd.node(), sshd.key, clock=SystemClock())
+    known = write_known_hosts(tmp_path / "known_hosts", host.node, host.server_key())
+    host.close()
+    argv = ssh_argv(host.node, key=sshd.key, known_hosts=known, command=("echo", "agent=$SSH_AUTH_SOCK"))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(agent))
+        listener.listen()
+        done = subprocess.run(
+            [argv[0], "-F", str(config), *argv[1:]], capture_output=True, text=True, check=False, timeout=60,
+            env={**os.environ, "SSH_AUTH_SOCK": str(agent)},
+        )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "agent=\n"), done.stderr
 
 
 def test_openssh_connects_by_node_name_directly_and_through_jump_node(sshd: Sshd, tmp_path: Path) -> None:

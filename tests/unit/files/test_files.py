@@ -256,3 +256,29 @@ def test_durable_replacement_flushes_file_before_and_directory_after_the_rename(
     files.replace(tmp_path / "a", b"new", durable=durable)
     assert (tmp_path / "a").read_bytes() == b"new"
     assert steps == (["file", "rename", "directory"] if durable else ["rename"])
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_missing_parents_of_a_private_directory_are_private_too(tmp_path: Path, umask: int):
+    """A state home that is created as the parent of another directory must not be readable by other users."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o755)
+    before = os.umask(umask)
+    try:
+        for _ in range(2):
+            files.make_private_directory(tmp_path / "shared/home/clusters/lab")
+    finally:
+        os.umask(before)
+    modes = [
+        stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("shared", "shared/home", "shared/home/clusters")
+    ]
+    assert modes == [0o755, 0o700, 0o700]
+    assert stat.S_IMODE((tmp_path / "shared/home/clusters/lab").stat().st_mode) == 0o700
+
+
+def test_private_directory_fails_as_any_other_where_it_cannot_be(tmp_path: Path):
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    for place, error in (("file", FileExistsError), ("file/below", NotADirectoryError), ("link", FileExistsError)):
+        with pytest.raises(error):
+            files.make_private_directory(tmp_path / place)

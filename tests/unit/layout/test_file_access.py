@@ -1,6 +1,7 @@
 """Only `cloudgpu.files` opens files: a direct open can hang on a named pipe or read /dev/zero forever."""
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -170,3 +171,11 @@ def test_direct_open_is_detected(line: str):
 )
 def test_other_calls_are_not_detected_as_direct_open(line: str):
     assert direct_opens(line) == []
+
+
+def test_directories_of_the_state_home_are_private_with_their_parents():
+    """`mkdir(mode=0o700, parents=True)` creates the parents, such as the state home, with the usual permissions."""
+    elsewhere = ("app/planning/recipe_scaffold.py", "ssh/transfer/", "rehearsal/nodes/")
+    makes_parents = re.compile(r"mkdir\([^)]*parents=True|makedirs\(")
+    found = [name for name in modules() if makes_parents.search((PACKAGE / name).read_text())]
+    assert [name for name in found if not name.startswith(elsewhere)] == []

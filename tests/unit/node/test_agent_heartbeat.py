@@ -4,11 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.agent.heartbeat import LINE
+from cloudgpu.node.agent.heartbeat import ADVANCED_LINE, LINE, Heartbeat, advance
 
 ROOT = Path(__file__).parents[3]
 PROGRESS = {"progress": "x" * 300_000}
@@ -46,6 +47,18 @@ def test_long_verb_sends_heartbeats_on_separate_lines(unbuffered):
     answers = [json.loads(line) for line in said_by("fetch", PYTHONUNBUFFERED=unbuffered) if line]
     assert sum(answer == json.loads(LINE) for answer in answers) > 2
     assert [answer for answer in answers if "alive" not in answer] == [*[PROGRESS] * 20, {"done": True}]
+
+
+def test_heartbeat_reports_progress_once(capfd):
+    timer, threads = Heartbeat(), [threading.Thread(target=advance) for _ in range(3)]
+    timer._beat(0, None)
+    for thread in threads:
+        thread.start()
+        thread.join()
+    for _ in range(3):
+        timer._beat(0, None)
+    beats = capfd.readouterr().out.encode()
+    assert beats == LINE + ADVANCED_LINE + LINE + LINE
 
 
 def test_short_verb_sends_no_heartbeats():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.node.agent import files
 from cloudgpu.node.agent.checkpoints import bucket, upload
 
 
@@ -122,3 +123,32 @@ def test_opening_a_pipe_or_link_fails_without_blocking(source):
     for name in ("pipe", "link"):
         with pytest.raises(OSError, match=r"no longer a regular file|symbolic links"):
             os.close(bucket._regular(str(source / name), os.O_RDONLY))
+
+
+def test_waiting_for_another_scan_advances_only_while_that_scan_uploads(tmp_path, monkeypatch):
+    """Unless it advances, the caller gives up, for example if the file system of the other scan is stalled."""
+    state, lock, advanced, pauses = tmp_path / "keep.json", files.lock_file(str(tmp_path / "keep.lock")), [], []
+    monkeypatch.setattr(upload, "advance", lambda: advanced.append(len(pauses)))
+    monkeypatch.setattr(upload, "_POLLS_PER_READ", 2)
+
+    def pause(_seconds: float) -> None:
+        pauses.append(1)
+        uploaded = {str(number): {"done": True} for number in range(min(len(pauses), 10) // 3)}
+        state.write_text(json.dumps({"files": uploaded, "failed": {"x": f"attempt {len(pauses)}"}}))
+        if len(pauses) == 100:
+            os.close(lock)
+
+    state.write_text('{"files": {}, "failed": {}}')
+    monkeypatch.setattr(upload.time, "sleep", pause)
+    with upload._locked_after_scan(str(tmp_path), "keep"), (tmp_path / "keep.lock").open("rb+") as other:
+        assert not files.try_lock(other.fileno())
+    assert advanced == [0, 4, 6, 10]
+
+
+def test_uploaded_files_and_parts_advance_the_verb(source, look, monkeypatch):
+    advanced = []
+    monkeypatch.setattr(upload, "advance", lambda: advanced.append(1))
+    (source / "more").write_text("x")
+    monkeypatch.setattr(Uploaded, "send", lambda *args: [args[-1]({"parts": {}}) for _ in range(3)])
+    look()
+    assert len(advanced) == 8

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
+from cloudgpu.cli.render.plan import plan_summary
 from cloudgpu.plan import lookups, planner
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
@@ -349,7 +350,18 @@ def test_unimplemented_settings_are_reported():
 
 def test_secrets_are_listed_by_name():
     (note,) = said(make(recipe(environment={"secrets": ["TOKEN", "KEY"]})))
-    assert (note.severity, note.message) == ("note", "read from your environment and never stored: TOKEN, KEY")
+    shown = "sent to the nodes from your environment, and never stored: TOKEN, KEY"
+    assert (note.severity, note.message) == ("note", shown)
+
+
+def test_prompt_names_the_variables_that_a_recipe_takes_from_the_environment():
+    """A recipe of somebody else may name any variable, also the keys of AWS."""
+    plan = make(recipe(environment={"secrets": ["TOKEN", "AWS_SECRET_ACCESS_KEY"]}))
+    lines = plan_summary(plan, "", "cloudgpu plan tiny")
+    named = "note: sent to the nodes from your environment, and never stored: TOKEN, AWS_SECRET_ACCESS_KEY [secrets]"
+    assert named in lines
+    other = len([finding for finding in plan.findings if finding.severity != "warning"]) - 1
+    assert lines[-1].startswith(f"{other} note")
 
 
 def test_errors_are_listed_before_warnings_and_notes():

@@ -164,3 +164,12 @@ def test_any_modified_character_in_saved_plan_is_detected(place, letter):
 def test_invalid_saved_plan_is_rejected(text, message):
     with pytest.raises(UsageError, match=message):
         saved_plan.parse_saved_plan(text, "agreed.json")
+
+
+@pytest.mark.parametrize("name", ["note", "sha512", "plan2"])
+def test_added_field_is_an_edit_even_if_the_checksum_is_right(name):
+    content = {**json.loads(TEXT), name: 1}
+    del content["sha256"]
+    forged = json.dumps({**content, "sha256": saved_plan._checksum(content)})
+    with pytest.raises(UsageError, match="was edited after it was saved"):
+        saved_plan.parse_saved_plan(forged, "agreed.json")

@@ -1,6 +1,7 @@
 """Every agent verb has a time limit; its error names the host, the verb and the next step."""
 
 import json
+import re
 
 import pytest
 
@@ -39,6 +40,16 @@ class Stream:
 
     def close(self):
         pass
+
+
+class Lines(Stream):
+    """The complete output of an agent."""
+
+    exit_code = 0
+
+    def lines(self, timeout_s=None):
+        self.limit_s = timeout_s
+        yield from self.answers
 
 
 @pytest.fixture
@@ -99,3 +110,39 @@ def test_malformed_agent_response_is_a_typed_error(answer):
 def test_response_after_login_banner_is_parsed(banner):
     host = FakeHost(NODE).on("leave$", ScriptedResult(stdout=banner + '{"left":[]}\n'))
     assert ask_once(host, "leave", {}) == {"left": []}
+
+
+ADVANCED = {"alive": True, "advanced": True}
+LIMITED = {"forget": 120, "keep": 120, "kept": 120, "stop": 12}
+"""Heartbeats without progress that each verb may send: 30 minutes, and for `stop` two and a half."""
+
+
+@pytest.mark.parametrize(("verb", "beats"), LIMITED.items())
+def test_agent_that_only_sends_heartbeats_is_given_up(asked, verb, beats):
+    error = asked(Stream(*[{"alive": True}] * 100_000), verb)
+    assert re.fullmatch(rf"node 1 \(blue@pair\): the agent's `{verb}` made no progress for \d+ s", error.message)
+    stream = Stream(*[{"alive": True}] * (beats - 2))
+    assert "did not respond" in asked(stream, verb).message, "the limit is shorter than the documented one"
+
+
+def test_grace_period_of_a_run_extends_the_limit_of_stop(monkeypatch):
+    host = FakeHost(NODE)
+    beats = [json.dumps({"alive": True})] * 200
+    monkeypatch.setattr(host, "stream", lambda *_, **__: Lines(*beats, '{"state": "stopped"}'))
+    assert Agent(host, "/a", "/h").ask("stop", {"grace_s": 86400}) == {"state": "stopped"}
+    with pytest.raises(ConnectError, match="made no progress for 160 s"):
+        Agent(host, "/a", "/h").ask("stop", {"grace_s": 10})
+
+
+def test_upload_that_advances_is_waited_for(monkeypatch):
+    host = FakeHost(NODE)
+    beats = [json.dumps({"alive": True})] * 119 + [json.dumps(ADVANCED)]
+    monkeypatch.setattr(host, "stream", lambda *_, **__: Lines(*beats * 50, '{"files": 3, "bytes": 9}'))
+    assert Agent(host, "/a", "/h").ask("kept", {}) == {"files": 3, "bytes": 9}
+
+
+@pytest.mark.parametrize("verb", sorted(LONG_VERBS - set(LIMITED)))
+def test_programs_of_the_user_may_take_any_time(monkeypatch, verb):
+    host = FakeHost(NODE)
+    monkeypatch.setattr(host, "stream", lambda *_, **__: Lines(*['{"alive": true}'] * 10_000, '{"done": 1}'))
+    assert Agent(host, "/a", "/h").ask(verb, {}) == {"done": 1}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cloudgpu.errors import StateError
 from cloudgpu.ssh.transfer.listing import validate_entry
 from cloudgpu.ssh.transfer.local_tree import stays_inside
-from cloudgpu.ssh.transfer.node_read import FOLLOWS
+from cloudgpu.ssh.transfer.node_read import FOLLOWS, SKIPPED
 from cloudgpu.ssh.transfer.node_tree import Entry
 from cloudgpu.ssh.transfer.receive import DownloadDirectory, ReceiveStream
 
@@ -100,6 +100,26 @@ def test_files_are_never_written_through_a_symlink(tmp_path: Path) -> None:
         assert landing.unstorable == {"dir": f"{to}/dir is a directory; move or delete it"}
     assert not list(outside.iterdir())
     assert sorted(path.name for path in to.iterdir()) == ["dir", "sub"]
+
+
+def test_file_that_was_not_received_is_neither_truncated_nor_removed(tmp_path: Path) -> None:
+    """A node may report any listed file as shorter or unreadable, even one that a local symlink leads to."""
+    outside, to = tmp_path / "outside", tmp_path / "to"
+    for folder in (outside, to):
+        folder.mkdir()
+    (outside / "x").write_text("mine")
+    (to / "sub").symlink_to(outside)
+    (to / "x").symlink_to(outside / "x")
+    entries = [Entry(path, 1, 1, 0o644, None) for path in ("sub/x", "x", "missing")]
+    with DownloadDirectory(to) as landing:
+        assert landing.receive(entries[0], ReceiveStream(iter([FOLLOWS + b"x"])))
+        for entry in entries[1:]:
+            assert landing.receive(entry, ReceiveStream(iter([SKIPPED])))
+        for entry in entries:
+            landing.cut(entry, 0)
+            landing.drop(entry)
+    assert (outside / "x").read_text() == "mine"
+    assert (to / "x").is_symlink()
 
 
 def test_leftovers_of_dead_processes_are_removed_and_live_ones_kept(tmp_path: Path) -> None:

@@ -13,22 +13,27 @@ expressions that select files, and `name` is `keep` or `outputs`, so that a run 
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import stat
 import sys
 import threading
 import time
-from contextlib import suppress
-from typing import Any, Callable, Dict
+from contextlib import contextmanager, suppress
+from typing import Any, Callable, Dict, Iterator
 
 from .. import files
 from ..errors import AgentError
 from ..gang import status
+from ..heartbeat import advance
 from ..spot_notice import read_spot_notice
 from .bucket import CheckpointBucket, FileChangedError
 
 _NEVER_STARTED_S = 900.0
+_POLL_S = 0.5
+_POLLS_PER_READ = 20
+"""Polls per read of the recorded uploads, whose file can have megabytes."""
 _NAMES = {"keep": "checkpoint", "outputs": "output"}
 """Names of the two uploads that a run can have, and the terms for their files in messages."""
 _MOST_NAMED = 20
@@ -63,7 +68,7 @@ def kept(spec: dict[str, Any], emit: Emit) -> None:
     if state is None:
         emit({"files": 0, "bytes": 0})
         return
-    with files.locked(os.path.join(folder, f"{name}.lock")):
+    with _locked_after_scan(folder, name):
         state = Uploader(folder, name).look(whole=True)
     if state["failed"]:
         first_path = sorted(state["failed"])[0]
@@ -72,6 +77,25 @@ def kept(spec: dict[str, Any], emit: Emit) -> None:
     sizes = [file["seen"][0] for file in state["files"].values() if file.get("done")]
     skipped = state.get("skipped") or []
     emit({"files": len(sizes), "bytes": sum(sizes), **({"skipped": skipped} if skipped else {})})
+
+
+@contextmanager
+def _locked_after_scan(folder: str, name: str) -> Iterator[None]:
+    """Wait for a scan in progress, and hold the lock during the block. The scan's uploads count as progress."""
+    lock = os.open(os.path.join(folder, f"{name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        uploaded = None
+        for poll in itertools.count():
+            if files.try_lock(lock):
+                break
+            if poll % _POLLS_PER_READ == 0:
+                before, uploaded = uploaded, (files.read_json(_path(folder, name)) or {}).get("files")
+                if uploaded != before:
+                    advance()
+            time.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(lock)
 
 
 class Uploader:
@@ -117,6 +141,7 @@ class Uploader:
             with self._lock:
                 self._state["files"][relative] = {"seen": seen, **progress}
                 files.write_json(self._path, self._state)
+            advance()
 
         self._state["failed"].pop(relative, None)
         stored = f"node-0/{relative}" if self._moved.match(relative) else relative

@@ -14,6 +14,7 @@ from typing import Any, Callable
 from .. import files
 from ..agent_home import agent_folder
 from ..errors import AgentError
+from ..heartbeat import advance
 from ..untrusted_data import MALFORMED, require_integer, require_object, text
 from .request import RequestedFile
 
@@ -106,6 +107,7 @@ def _removed(listed: dict[str, list[Any]]) -> tuple[int, int]:
         except OSError as error:
             raise AgentError(f"cannot delete {path}: {error.strerror}", code="io") from None
         freed += int(size)
+        advance()
         folders.add(os.path.dirname(path))
     for folder in sorted(folders, key=len, reverse=True):
         with contextlib.suppress(OSError):

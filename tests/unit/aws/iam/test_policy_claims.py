@@ -49,10 +49,15 @@ CAN: dict[str, list[Call]] = {
     "open every port of a security group that has an owner tag of cloudgpu": [
         ("ec2:AuthorizeSecurityGroupIngress", GROUP, OURS)
     ],
-    "read and write objects in every bucket of the account": [
+    "read and write objects in every bucket of the account, and create buckets": [
         ("s3:GetObject", OBJECT, {}),
         ("s3:PutObject", OBJECT, {}),
         ("s3:ListBucket", BUCKET, {}),
+        ("s3:CreateBucket", BUCKET, {}),
+    ],
+    "read the console output of every instance, and every image in the account's container registries": [
+        ("ec2:GetConsoleOutput", INSTANCE, {}),
+        ("ecr:GetDownloadUrlForLayer", f"arn:aws:ecr:us-east-1:{ACCOUNT}:repository/payroll", {}),
     ],
     "create roles with names that begin with `cloudgpu-`": [
         ("iam:CreateRole", ROLE, BOUNDED),

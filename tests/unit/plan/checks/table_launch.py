@@ -179,7 +179,7 @@ ENVIRONMENT = (
         PlanInputs(),
         fails(
             environment(secrets=["TOKEN", "KEY"]),
-            ("note", "read from your environment and never stored: TOKEN, KEY", ""),
+            ("note", "sent to the nodes from your environment, and never stored: TOKEN, KEY", ""),
         ),
     ),
     row(
