@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from cloudgpu.plan.network_access import NetworkRequest
     from cloudgpu.plan.plan import Plan
     from cloudgpu.plan.planner_input import PlannerInput
-    from cloudgpu.plan.subnets import RegionNetwork
+    from cloudgpu.plan.subnets import MountSubnets, RegionNetwork
     from cloudgpu.recipe.schema import Recipe
     from cloudgpu.run.containers.logins import RegistryLogin
     from cloudgpu.run.data.files import RemoteFile, S3Service
@@ -257,6 +257,9 @@ class Sweep(Protocol):
 
 class StorageOperations(Protocol):
     """Creates, lists and deletes storage, and updates the records and the ledger of one context."""
+
+    def choose_subnets(self, request: StorageRequest, network: NetworkRequest) -> MountSubnets | None:
+        """Return the subnets for a new file system; None for other storage, and for storage that already exists."""
 
     def create(self, request: StorageRequest) -> CreatedStorage:
         """Create storage or finish an interrupted creation. Existing storage that matches is left unchanged."""

@@ -27,7 +27,8 @@ class StoragePart:
         deployment: Deployment type of a Lustre file system.
         attached: IDs of the instances to which a volume is attached.
         peers: IDs of the security groups from which a security group allows traffic; empty for other parts.
-        zone: Zone of a volume or a Lustre file system.
+        zone: Zone of a volume, a Lustre file system or a mount target.
+        vpc_id: VPC of a security group.
         mount_name: Mount name of a Lustre file system.
     """
 
@@ -43,6 +44,7 @@ class StoragePart:
     peers: tuple[str, ...] = ()
     zone: str = ""
     mount_name: str = ""
+    vpc_id: str = ""
 
     @property
     def ready(self) -> bool:
@@ -99,6 +101,17 @@ class TaggedStorage:
     def security_group_id(self) -> str:
         """Security group that a node needs to mount the storage; empty if none is needed."""
         return next((part.id for part in self.parts if part.kind == "security-group"), "")
+
+    @property
+    def vpc_id(self) -> str:
+        """VPC from which a file system can be mounted; empty for other storage."""
+        return next((part.vpc_id for part in self.parts if part.kind == "security-group"), "")
+
+    @property
+    def mount_zones(self) -> tuple[str, ...]:
+        """Zones with a mount target, through which an EFS file system can be mounted; empty if one zone is unknown."""
+        zones = {part.zone for part in self.parts if part.kind == "mount-target"}
+        return () if "" in zones else tuple(sorted(zones))
 
     @property
     def disposable(self) -> bool:

@@ -177,6 +177,9 @@ class StorageCloud(BackendIdentity, Protocol):
     def found(self, region: str, name: str = "") -> Sequence[TaggedStorage]:
         """Return all tagged storage in a region, or only the storage with this name."""
 
+    def network(self, region: str, request: NetworkRequest) -> RegionNetwork:
+        """Return the VPC and the subnets in which new file systems and the nodes of a region would be."""
+
     def require_bucket(self, region: str, url: str) -> None:
         """Raise an error if the bucket of an S3 URL does not exist or is not accessible."""
 

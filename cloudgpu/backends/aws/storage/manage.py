@@ -11,10 +11,13 @@ from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, storage_spending
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
 from cloudgpu.engine.base import Stack
-from cloudgpu.engine.config import read_list_setting
+from cloudgpu.engine.config import list_setting, read_list_setting
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.paths import bundled_folder
+from cloudgpu.plan.network_access import NetworkRequest
+from cloudgpu.plan.subnets import MountSubnets, mount_need, require_mount_subnets
+from cloudgpu.recipe.storage_kinds import FILE_SYSTEMS
 from cloudgpu.run.progress import Note
 from cloudgpu.state.identifiers import new_token, require_storage_name
 from cloudgpu.state.storage_records import StorageRecord, StorageRecords
@@ -32,6 +35,20 @@ class StorageManager:
         self._records = StorageRecords(context.home)
         self._billing = RetainedBilling(context.ledger, context.clock)
         self._unsaved: list[str] = []
+
+    def choose_subnets(self, request: StorageRequest, network: NetworkRequest) -> MountSubnets | None:
+        """Return the subnets for a new file system; None for other storage, and for storage that already exists.
+
+        Raises:
+            PlanError: The VPC has no subnet in which the nodes that would mount the file system can run.
+            CloudError: The VPC cannot be read for a reason other than a missing permission.
+        """
+        if request.kind not in FILE_SYSTEMS or self._records.get(request.name) is not None:
+            return None
+        seen = self._cloud.network(request.region, network)
+        need = mount_need(request.kind, seen, network)
+        what = f"{request.kind} storage {request.name}"
+        return require_mount_subnets(what, seen, (request.region, request.config.get("zone", "")), need)
 
     def create(self, request: StorageRequest) -> CreatedStorage:
         """Create storage or finish an interrupted creation. Existing storage that matches is left unchanged.
@@ -176,7 +193,8 @@ class StorageManager:
             disposable=request.disposable,
             made_for=request.made_for,
             engine=self._cloud.requested_engine or "direct",
-            config={**request.config, **own},
+            # Recorded, so that a creation that continues after an interruption does not choose other subnets.
+            config={**request.config, **own, **_subnet_setting(request)},
         )
 
     def _made(self, record: StorageRecord) -> StorageRecord:
@@ -334,6 +352,11 @@ class StorageManager:
             owner = found[0].tag("cloudgpu:owner") or "an unknown owner"
             message = f"storage {request.name} already exists in {request.region} and belongs to {owner}"
             raise UsageError(message, hint="choose another name; `cloudgpu storage list` lists existing storage")
+
+
+def _subnet_setting(request: StorageRequest) -> dict[str, str]:
+    subnets = sorted(request.subnets.values())
+    return {"subnetIds": list_setting(subnets)} if subnets else {}
 
 
 def _comparable(text: str) -> str:

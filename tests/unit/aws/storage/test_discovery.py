@@ -71,6 +71,12 @@ def test_storage_is_grouped_by_name_and_token(make, files, session, clock) -> No
     assert stored(session, "dis") == ()
 
 
+def test_mount_targets_and_groups_say_where_a_file_system_can_be_mounted(files, session, subnet) -> None:
+    place = session.client("ec2").describe_subnets(SubnetIds=[subnet])["Subnets"][0]
+    (found,) = stored(session, "files")
+    assert (found.mount_zones, found.vpc_id) == ((place["AvailabilityZone"],), place["VpcId"])
+
+
 def test_only_tagged_bucket_in_same_region_is_found(make, session) -> None:
     s3 = session.client("s3")
     made = make(BUCKET, tags("logs", "s3"), bucket="cloudgpu-logs-1")

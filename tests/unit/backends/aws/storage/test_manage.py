@@ -13,15 +13,35 @@ from cloudgpu.backends.aws.storage.overview import list_storage
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.storage import StorageRequest
 from cloudgpu.engine.base import AppliedStack
-from cloudgpu.errors import BadRequestError, BusyError, CapacityError, CloudError, StateError, TeardownError, UsageError
+from cloudgpu.errors import (
+    BadRequestError,
+    BusyError,
+    CapacityError,
+    CloudError,
+    PlanError,
+    StateError,
+    TeardownError,
+    UsageError,
+)
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
+from cloudgpu.plan.network_access import NetworkRequest
+from cloudgpu.plan.subnets import RegionNetwork, SubnetSeen
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.state.storage_records import StorageRecords
 from tests.manual_clock import ManualClock
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 REQUEST = StorageRequest("sets", "lustre", "us-east-1", False, {"zone": "us-east-1c", "sizeGib": "1200"})
+
+
+VPC = RegionNetwork(
+    "vpc-1",
+    subnets=(
+        SubnetSeen("subnet-1", "us-east-1c", size=251, free=251, way_out="nat", target="nat-1"),
+        SubnetSeen("subnet-2", "us-east-1c", size=251, free=251, way_out="public", target="igw-1"),
+    ),
+)
 
 
 def held(record, *, users=(), kind="lustre", keep="true") -> TaggedStorage:
@@ -56,6 +76,7 @@ class ScriptedStorage:
     requested_engine: str = ""
     buckets: tuple = ()
     hint: str = ""
+    vpc: object = VPC
 
     def account(self):
         return self.account_id
@@ -81,6 +102,9 @@ class ScriptedStorage:
 
     def found(self, region, name=""):
         return [storage for storage in self.there if storage.region == region and name in ("", storage.name)]
+
+    def network(self, region, request):
+        return self.vpc
 
     def require_bucket(self, region, url):
         if url not in self.buckets:
@@ -175,6 +199,75 @@ def test_storage_of_version_0_1_0_has_the_same_options(manager):
     other = {**lists, "subnetIds": '["subnet-1"]'}
     with pytest.raises(UsageError, match="already exists with different options"):
         manager.create(replace(REQUEST, config={**REQUEST.config, **other}))
+
+
+def test_resumed_creation_uses_the_recorded_subnets(manager, cloud, home):
+    chosen = manager.choose_subnets(REQUEST, NetworkRequest())
+    record = manager.create(replace(REQUEST, subnets=chosen.ids)).record
+    assert json.loads(cloud.stack.config["subnetIds"]) == ["subnet-2"]
+    StorageRecords(home).save(record, state="making")
+    assert manager.choose_subnets(REQUEST, NetworkRequest()) is None
+    again = manager.create(replace(REQUEST, subnets={"us-east-1c": "subnet-1"}))
+    assert json.loads(again.record.config["subnetIds"]) == ["subnet-2"]
+    assert json.loads(cloud.stack.config["subnetIds"]) == ["subnet-2"]
+    assert not manager.create(REQUEST).made
+
+
+def test_storage_without_recorded_subnets_stays_where_it_is(manager, cloud):
+    """A record of an earlier version."""
+    manager.create(REQUEST)
+    assert "subnetIds" not in cloud.stack.config
+    assert manager.choose_subnets(REQUEST, NetworkRequest()) is None
+    assert not manager.create(replace(REQUEST, subnets={"us-east-1c": "subnet-2"})).made
+
+
+@pytest.mark.parametrize(
+    ("vpc", "zone", "settings", "refusal"),
+    [
+        (
+            VPC,
+            "us-east-1d",
+            {},
+            ("vpc-1 has no subnet in us-east-1d", "create a subnet in us-east-1d"),
+        ),
+        (
+            VPC,
+            "us-east-1c",
+            {"subnet_id": "subnet-9", "own_subnet": True, "own_network": True},
+            ("subnet-9 is not in vpc-1, not in us-east-1c", "change or remove the setting subnet_id"),
+        ),
+        (
+            RegionNetwork(missing="us-east-1 has no default VPC", is_default=True),
+            "us-east-1c",
+            {},
+            (
+                "us-east-1 has no default VPC",
+                "set vpc_id, set create_vpc to true, or run `aws ec2 create-default-vpc --region us-east-1`",
+            ),
+        ),
+        (
+            RegionNetwork(unknown="denied"),
+            "us-east-1c",
+            {"public_address": "private", "vpc_id": "vpc-1", "own_network": True},
+            ("cannot tell which subnets of us-east-1 are private: denied", "set subnet_id"),
+        ),
+        (RegionNetwork("vpc-1"), "", {}, ("vpc-1 has no subnet", "")),
+    ],
+)
+def test_file_system_without_a_suitable_subnet_is_refused(manager, cloud, vpc, zone, settings, refusal):
+    cloud.vpc = vpc
+    request = replace(REQUEST, kind="lustre" if zone else "efs", config={"zone": zone})
+    with pytest.raises(PlanError) as refused:
+        manager.choose_subnets(request, NetworkRequest(**settings))
+    assert (list(refused.value.findings), refused.value.hint) == ([refusal[0]], refusal[1])
+    assert cloud.calls == []
+    assert manager.choose_subnets(replace(request, kind="s3"), NetworkRequest(**settings)) is None
+
+
+def test_unreadable_vpc_leaves_the_choice_to_the_program(manager, cloud):
+    cloud.vpc = RegionNetwork(unknown="denied")
+    chosen = manager.choose_subnets(REQUEST, NetworkRequest())
+    assert (chosen.ids, chosen.network.unknown) == ({}, "denied")
 
 
 def test_storage_create_resumes_with_its_original_engine(manager, cloud, home):
