@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.aws.iam.grants import Grant
     from cloudgpu.aws.iam.permission_probe import PermissionResult
     from cloudgpu.aws.pricing.quotas import QuotaLimit
+    from cloudgpu.aws.session.server_time import ServerTime
     from cloudgpu.aws.session.session import Identity
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
     from cloudgpu.backends.billing.cost_ledger import CostLedger
@@ -279,6 +280,10 @@ class StorageOperations(Protocol):
 
 class ImageStore(Protocol):
     """The machine images of one account."""
+
+    @property
+    def time(self) -> ServerTime:
+        """The time by the cloud's clock, by which costs are counted."""
 
     def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
         """Return a region's images and the snapshots of deleted images: all of them, or only those named `name`."""

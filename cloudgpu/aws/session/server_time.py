@@ -10,6 +10,8 @@ from cloudgpu.clock import Clock
 
 _HALF_S: Final = timedelta(seconds=0.5)
 """The header contains whole seconds, rounded down."""
+_NOTED_S: Final = 10
+"""Difference between the clocks, in seconds, that is reported."""
 _UNNOTICED: Final = timedelta(seconds=2)
 """A smaller difference is the time that a response takes."""
 
@@ -20,6 +22,7 @@ class ServerTime:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._ahead = timedelta(0)
+        self._reported = False
 
     def heard(self, date: str) -> None:
         """Compare the clocks. `date` is the `Date` header of a response that has just arrived, or empty."""
@@ -34,3 +37,13 @@ class ServerTime:
     def now(self) -> datetime:
         """Return the time by AWS's clock, in UTC."""
         return self._clock.now() + self._ahead
+
+    def difference_to_report(self) -> str:
+        """Return a message if the clocks differ by much, once; otherwise an empty text."""
+        ahead_s = round(self._ahead.total_seconds())
+        if self._reported or abs(ahead_s) < _NOTED_S:
+            return ""
+        self._reported = True
+        side = "behind" if ahead_s > 0 else "ahead of"
+        counted = "costs are counted by the cloud's clock, expiries by this machine's"
+        return f"this machine's clock is {abs(ahead_s)} s {side} the cloud's; {counted}"

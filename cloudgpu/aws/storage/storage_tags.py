@@ -1,6 +1,6 @@
 """Data types for storage that is found by its tags. They do not call AWS."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -117,3 +117,9 @@ class TaggedStorage:
     def disposable(self) -> bool:
         """True if the tags state that deleting the storage may also delete its data."""
         return self.tag(KEEP_TAG) == "false"
+
+
+def created_at(found: Iterable[TaggedStorage]) -> datetime | None:
+    """Return when the first resource that contains data was created, by AWS's clock; None if unknown."""
+    times = [part.created_at for stored in found for part in stored.parts if part.kind in HOLDS_DATA]
+    return min((at for at in times if at is not None), default=None)

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 class AccountClients(BackendIdentity, Protocol):
     """The API clients of one cloud account, in any region."""
 
+    @property
+    def time(self) -> ServerTime:
+        """The time by the cloud's clock."""
+
     def clients(self, region: str) -> Session:
         """Return the API clients for a region."""
 
@@ -166,6 +170,10 @@ class Cloud(BackendIdentity, Protocol):
 
 class StorageCloud(BackendIdentity, Protocol):
     """The client of one cloud account for finding, creating, attaching and deleting storage."""
+
+    @property
+    def time(self) -> ServerTime:
+        """The time by the cloud's clock, by which costs are counted."""
 
     @property
     def requested_engine(self) -> str:

@@ -87,6 +87,8 @@ class ScriptedEngine:
 
 
 class NoStorage:
+    time = ServerTime(ManualClock(START))
+
     def found(self, region, name=""):
         return []
 

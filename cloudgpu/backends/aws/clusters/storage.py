@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cloudgpu.aws.storage.storage_tags import TaggedStorage
+from cloudgpu.aws.storage.storage_tags import TaggedStorage, created_at
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.billing.retained_billing import RetainedBilling
@@ -155,7 +155,9 @@ class ClusterStorage:
         if left:
             hint = "run `cloudgpu sweep` again to repeat the whole search"
             raise TeardownError(f"storage {name} is not deleted: {'; '.join(left)}", left=left, hint=hint)
-        RetainedBilling(self.context.ledger, self.context.clock).ended(f"storage {name}", [token], found=bool(found))
+        created = {token: created_at(found)}
+        billing = RetainedBilling(self.context.ledger, self.context.cloud.time.now)
+        billing.ended(f"storage {name}", [token], found=bool(found), created=created)
 
     def _is_own(self, stored: TaggedStorage) -> bool:
         return stored.tag("cloudgpu:owner") in ("", self.context.owner)

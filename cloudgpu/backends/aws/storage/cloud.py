@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from cloudgpu.aws.ec2.subnets import region_network
 from cloudgpu.aws.ec2.volumes import attach
 from cloudgpu.aws.iam.service_roles import EFS, FSX, service_role_names
+from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.aws.storage import discovery
 from cloudgpu.aws.storage.buckets import empty_bucket
 from cloudgpu.aws.storage.objects import require_bucket
@@ -39,6 +40,11 @@ class AwsStorage:
     def endpoint(self) -> str:
         """ID that distinguishes this endpoint from other endpoints with the same account ID; empty for AWS."""
         return self.cloud.endpoint
+
+    @property
+    def time(self) -> ServerTime:
+        """The time by the cloud's clock, by which costs are counted."""
+        return self.cloud.time
 
     def account(self) -> str:
         """Return the account ID of the credentials in use."""

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence, Set
 from dataclasses import replace
+from datetime import datetime
 
-from cloudgpu.aws.storage.storage_tags import TaggedStorage
+from cloudgpu.aws.storage.storage_tags import TaggedStorage, created_at
 from cloudgpu.backends.aws.ports import StorageCloud
 from cloudgpu.backends.aws.storage.overview import list_storage
 from cloudgpu.backends.base import Context
@@ -33,7 +34,7 @@ class StorageManager:
         self._context = context
         self._team = team
         self._records = StorageRecords(context.home)
-        self._billing = RetainedBilling(context.ledger, context.clock)
+        self._billing = RetainedBilling(context.ledger, cloud.time.now)
         self._unsaved: list[str] = []
 
     def choose_subnets(self, request: StorageRequest, network: NetworkRequest) -> MountSubnets | None:
@@ -121,11 +122,12 @@ class StorageManager:
             parts = tuple(part.label for stored in found for part in stored.parts)
             if record is not None:
                 if record.state == "ready":
-                    self._restore(record)
+                    self._restore(record, created_at(found))
                 self._marked(record)
             self._end(name, record, found)
             self._closed(name, record, found)
             self._forget(name)
+            self._report_clocks()
             return DeletedStorage(name, record is not None, parts)
 
     def check_recorded(self, name: str) -> None:
@@ -159,8 +161,13 @@ class StorageManager:
             self._context.emit(Note(err.message))
             self._unsaved.append(err.message)
 
-    def _restore(self, record: StorageRecord) -> None:
-        self._billing.restore(storage_spending(record), record.created_at, str(record.outputs.get("id") or ""))
+    def _restore(self, record: StorageRecord, reported: datetime | None = None) -> None:
+        at = self._billing.started(reported, record.created_at)
+        self._billing.restore(storage_spending(record), at, str(record.outputs.get("id") or ""))
+
+    def _report_clocks(self) -> None:
+        if text := self._cloud.time.difference_to_report():
+            self._context.emit(Note(text))
 
     def _lease(self, name: str) -> ClusterLease:
         path = self._context.home.storage(require_storage_name(name)).lease
@@ -189,7 +196,7 @@ class StorageManager:
             account=self._cloud.account(),
             endpoint=self._cloud.endpoint,
             region=request.region,
-            created_at=context.clock.now(),
+            created_at=self._cloud.time.now(),
             disposable=request.disposable,
             made_for=request.made_for,
             engine=self._cloud.requested_engine or "direct",
@@ -207,8 +214,18 @@ class StorageManager:
             self._undo(record, err)
             err.hint = self._cloud.role_hint(record, err) or err.hint
             raise
-        self._billing.made(row, str(applied.outputs.get("id") or ""))
-        return self._records.save(record, state="ready", outputs=dict(applied.outputs))
+        at = self._started(record)
+        self._billing.made(row, str(applied.outputs.get("id") or ""), at)
+        self._report_clocks()
+        return self._records.save(record, state="ready", outputs=dict(applied.outputs), created_at=at)
+
+    def _started(self, record: StorageRecord) -> datetime:
+        """Return the creation time by the cloud's clock; the earlier time of the record if the cloud reports none."""
+        try:
+            found = self._tagged(record.name, {record.region}, {record.token})
+        except CloudGpuError:
+            found = []
+        return self._billing.started(created_at(found), record.created_at)
 
     def _undo(self, record: StorageRecord, cause: CloudGpuError) -> None:
         """Delete partly created storage, which contains no data, so that it does not incur costs."""
@@ -227,7 +244,8 @@ class StorageManager:
 
     def _closed(self, name: str, record: StorageRecord | None, found: Sequence[TaggedStorage]) -> None:
         tokens = [*(stored.token for stored in found), *([record.token] if record else [])]
-        self._billing.ended(f"storage {name}", tokens, found=any(stored.data for stored in found))
+        created = {stored.token: created_at([stored]) for stored in found}
+        self._billing.ended(f"storage {name}", tokens, found=any(stored.data for stored in found), created=created)
 
     def _stack(self, record: StorageRecord) -> Stack:
         return Stack(

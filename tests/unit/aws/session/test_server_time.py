@@ -40,6 +40,16 @@ def test_unusable_header_changes_nothing(date):
     assert (time.now(), time.ahead()) == (NOON, timedelta(0))
 
 
+@pytest.mark.parametrize(("ahead_s", "side"), [(-200, "200 s ahead of"), (-5, ""), (5, ""), (200, "200 s behind")])
+def test_noticeable_difference_is_reported_once(ahead_s, side):
+    time = ServerTime(ManualClock(NOON))
+    time.heard(format_datetime(NOON + timedelta(seconds=ahead_s), usegmt=True))
+    first, second = time.difference_to_report(), time.difference_to_report()
+    assert second == ""
+    assert first.startswith(f"this machine's clock is {side} the cloud's;" if side else "")
+    assert bool(first) is bool(side)
+
+
 def test_corrected_clock_is_noticed_at_the_next_response():
     clock = ManualClock(NOON)
     time = ServerTime(clock)

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pytest
 
+from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
 from cloudgpu.backends.lifecycle.results import DeletionResult
@@ -17,6 +18,7 @@ from cloudgpu.plan.subnets import RegionNetwork, SubnetSeen
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.state.attached_storage import missing_storage, unique_name
 from cloudgpu.state.storage_records import StorageRecords
+from tests.manual_clock import ManualClock
 from tests.unit.app.conftest import START
 
 SETS = {"name": "sets", "to": "/sets", "mode": "ro"}
@@ -62,6 +64,7 @@ class Stores:
     attached: list = field(default_factory=list)
     requested_engine: str = ""
     vpc: object = VPC
+    time: ServerTime = field(default_factory=lambda: ServerTime(ManualClock(START)))
 
     def account(self):
         return "111122223333"
