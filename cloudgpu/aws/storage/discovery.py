@@ -1,5 +1,7 @@
 """Find storage by its tags, independently of local records, determine its size and users, and delete it."""
 
+import contextlib
+import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -93,10 +95,18 @@ def _efs(clients: Clients) -> Iterator[StoragePart]:
                     clients.region,
                     part.tags,
                     zone=str(row.get("AvailabilityZoneName") or ""),
+                    ip=_ipv4(str(row.get("IpAddress") or "")),
                 )
                 for row in rows
             ]
         yield from targets
+
+
+def _ipv4(text: str) -> str:
+    """Return a valid IPv4 address unchanged, and an empty text for anything else."""
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.IPv4Address(text))
+    return ""
 
 
 def _file_system(row: Mapping[str, Any], region: str) -> StoragePart:

@@ -29,6 +29,7 @@ class StoragePart:
         peers: IDs of the security groups from which a security group allows traffic; empty for other parts.
         zone: Zone of a volume, a Lustre file system or a mount target.
         vpc_id: VPC of a security group.
+        ip: Address of a mount target.
         mount_name: Mount name of a Lustre file system.
     """
 
@@ -45,6 +46,7 @@ class StoragePart:
     zone: str = ""
     mount_name: str = ""
     vpc_id: str = ""
+    ip: str = ""
 
     @property
     def ready(self) -> bool:
@@ -112,6 +114,15 @@ class TaggedStorage:
         """Zones with a mount target, through which an EFS file system can be mounted; empty if one zone is unknown."""
         zones = {part.zone for part in self.parts if part.kind == "mount-target"}
         return () if "" in zones else tuple(sorted(zones))
+
+    def mount_address(self, zone: str) -> str:
+        """Return the address from which nodes in a zone mount the storage; empty if no data exists.
+
+        EFS is mounted from the IP address of the zone's mount target, if known: its name resolves only in a VPC with
+        DNS hostnames and with Amazon's DNS server, which many VPCs of companies do not have.
+        """
+        targets = [part.ip for part in self.parts if part.kind == "mount-target" and part.zone == zone and part.ip]
+        return targets[0] if targets else self.data.address if self.data else ""
 
     @property
     def disposable(self) -> bool:

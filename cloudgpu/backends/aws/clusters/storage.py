@@ -63,7 +63,9 @@ class ClusterStorage:
         pairs = zip(rows, found, strict=True)
         rows = tuple(replace(row, id=stored.data.id if stored.data else "") for row, stored in pairs)
         record = self.context.records.save_cluster(_with_storage(record, rows), self.context.clock.now())
-        mounts = tuple(_mount(storage, stored) for storage, stored in zip(recipe.storage, found, strict=True))
+        mounts = tuple(
+            _mount(storage, stored, candidate.zone) for storage, stored in zip(recipe.storage, found, strict=True)
+        )
         groups = dict.fromkeys(stored.security_group_id for stored in found if stored.security_group_id)
         return record, MountableStorage(mounts, tuple(groups))
 
@@ -323,17 +325,15 @@ def _find_existing(
     return found
 
 
-def _mount(storage: Storage, stored: TaggedStorage) -> Mount:
-    data = stored.data
-    address, mount_name = (data.address, data.mount_name) if data is not None else ("", "")
+def _mount(storage: Storage, stored: TaggedStorage, zone: str) -> Mount:
     return Mount(
         name=storage.name,
         kind=parse_kind(stored.kind),
         to=str(storage.to),
-        source=address,
+        source=stored.mount_address(zone),
         region=stored.region,
         read_only=storage.mode == "ro",
-        mount_name=mount_name,
+        mount_name=stored.data.mount_name if stored.data is not None else "",
         client=storage.client,
     )
 

@@ -232,6 +232,18 @@ def test_unknown_subnets_are_chosen_by_the_program(cluster_storage, stores, new_
     assert stores.subnets == ""
 
 
+def test_efs_is_mounted_from_the_mount_target_in_the_zone_of_the_nodes(cluster_storage, stores, new_cluster, make):
+    files = tagged_storage("sets", "efs")
+    tags = files.parts[0].tags
+    targets = [
+        StoragePart("mount-target", f"fsmt-{zone}", "us-east-1", tags, zone=zone, ip=ip)
+        for zone, ip in (("us-east-1c", "10.0.0.5"), ("us-east-1d", "10.0.1.5"))
+    ]
+    stores.there = [replace(files, parts=(*targets, *files.parts))]
+    _, ready = cluster_storage.ready(recipe(make, SETS), *new_cluster, {})
+    assert [mount.source for mount in ready.mounts] == ["10.0.0.5"]
+
+
 def test_efs_without_a_mount_target_in_the_zone_of_the_nodes_is_rejected(cluster_storage, stores, new_cluster, make):
     files = tagged_storage("sets", "efs")
     target = StoragePart("mount-target", "fsmt-1", "us-east-1", files.parts[0].tags, zone="us-east-1d")
