@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.aws.iam.grants import Grant
     from cloudgpu.aws.iam.permission_probe import PermissionResult
     from cloudgpu.aws.pricing.quotas import QuotaLimit
+    from cloudgpu.aws.session.server_time import ServerTime
     from cloudgpu.aws.session.session import Identity
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
     from cloudgpu.backends.billing.cost_ledger import CostLedger
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from cloudgpu.plan.network_access import NetworkRequest
     from cloudgpu.plan.plan import Plan
     from cloudgpu.plan.planner_input import PlannerInput
-    from cloudgpu.plan.subnets import RegionNetwork
+    from cloudgpu.plan.subnets import MountSubnets, RegionNetwork
     from cloudgpu.recipe.schema import Recipe
     from cloudgpu.run.containers.logins import RegistryLogin
     from cloudgpu.run.data.files import RemoteFile, S3Service
@@ -258,6 +259,9 @@ class Sweep(Protocol):
 class StorageOperations(Protocol):
     """Creates, lists and deletes storage, and updates the records and the ledger of one context."""
 
+    def choose_subnets(self, request: StorageRequest, network: NetworkRequest) -> MountSubnets | None:
+        """Return the subnets for a new file system; None for other storage, and for storage that already exists."""
+
     def create(self, request: StorageRequest) -> CreatedStorage:
         """Create storage or finish an interrupted creation. Existing storage that matches is left unchanged."""
 
@@ -276,6 +280,10 @@ class StorageOperations(Protocol):
 
 class ImageStore(Protocol):
     """The machine images of one account."""
+
+    @property
+    def time(self) -> ServerTime:
+        """The time by the cloud's clock, by which costs are counted."""
 
     def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
         """Return a region's images and the snapshots of deleted images: all of them, or only those named `name`."""

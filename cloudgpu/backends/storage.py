@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -18,6 +18,8 @@ class StorageRequest:
 
     Attributes:
         made_for: Name of the cluster whose deletion also deletes the storage; empty if the storage outlives clusters.
+        subnets: Zone -> ID of the subnet from which a new file system is mounted; empty if the program chooses them.
+            Existing storage keeps its subnets, so they are not compared.
     """
 
     name: str
@@ -26,6 +28,7 @@ class StorageRequest:
     disposable: bool
     config: Mapping[str, str]
     made_for: str = ""
+    subnets: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)

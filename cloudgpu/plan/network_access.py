@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from cloudgpu.catalog import InstanceType
+
+if TYPE_CHECKING:
+    from cloudgpu.settings import Settings
 
 PublicAddress = Literal["auto", "elastic", "nat", "private", "private-nat"]
 """`auto`: EC2 assigns a public address to each node. `elastic`: an Elastic IP per node. `nat`: an Elastic IP for the
@@ -90,6 +93,23 @@ def _automatic(request: NetworkRequest, nodes: int, free: int, *, several: bool)
 def elastic_ips(way: PublicAddress, nodes: int) -> int:
     """Return the number of Elastic IPs needed."""
     return {"elastic": nodes, "nat": BEHIND_NAT, "private-nat": 1}.get(way, 0)
+
+
+def network_request(settings: "Settings") -> NetworkRequest:
+    """Convert the network settings to the planner's input."""
+    return NetworkRequest(
+        public_address=settings.public_address,
+        own_subnet=bool(settings.subnet_id),
+        own_network=bool(settings.vpc_id or settings.subnet_id or settings.security_group_id),
+        reach=settings.reach,
+        bastion=settings.bastion,
+        caller_named=bool(settings.ssh_cidr),
+        own_group=bool(settings.security_group_id),
+        vpc_id=settings.vpc_id,
+        subnet_id=settings.subnet_id,
+        security_group_id=settings.security_group_id,
+        create_vpc=settings.create_vpc,
+    )
 
 
 def find_contradiction(request: NetworkRequest) -> str:

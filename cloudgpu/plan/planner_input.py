@@ -21,7 +21,7 @@ from cloudgpu.plan.network_access import (
 from cloudgpu.plan.node_driver import machine_image
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.reservations import is_reserved
-from cloudgpu.plan.subnets import SubnetDecision, SubnetNeed, choose_subnet
+from cloudgpu.plan.subnets import SubnetDecision, SubnetNeed, choose_subnet, in_private_subnet
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.targets import is_simulated
 
@@ -113,15 +113,8 @@ class PlannerInput:
         way = choose_public_address(
             self.network, self.recipe.resources.nodes, self.free_addresses(region), several=several
         )
-        return "private" if way == "auto" and self._in_private_subnet(region) else way
-
-    def _in_private_subnet(self, region: str) -> bool:
-        """Return True if the user's subnet neither assigns public addresses nor has a route to an internet gateway."""
         network = self.quotes.networks.get(region)
-        if network is None or not self.network.subnet_id or self.network.reach == "ssm":
-            return False
-        own = [subnet for subnet in network.subnets if subnet.id == self.network.subnet_id]
-        return any(not subnet.maps_public and subnet.way_out in ("nat", "other", "none") for subnet in own)
+        return "private" if way == "auto" and network and in_private_subnet(network, self.network) else way
 
     def subnet(self, instance_type: InstanceType, region: str, zone: str) -> SubnetDecision | None:
         """Return the subnet for nodes of a type in a zone; None if it is unknown or created with the cluster."""

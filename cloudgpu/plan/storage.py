@@ -1,23 +1,20 @@
 """Effects of storage on a plan: existing storage restricts regions and zones, and new storage adds costs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.other_prices import HOURS_PER_MONTH
 from cloudgpu.catalog.storage import storage_price
+from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.costs import CostItem, Per
 from cloudgpu.plan.storage_state import StorageSeen
+from cloudgpu.plan.subnets import MountSubnets, choose_mount_subnets, mount_need
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.storage import Make, Storage
 
 if TYPE_CHECKING:
     from cloudgpu.plan.planner_input import PlannerInput
-
-ZONAL: Final = frozenset({"lustre", "ebs"})
-"""Storage kinds that exist in a single zone."""
-GROUPED: Final = frozenset({"efs", "lustre"})
-"""Storage kinds that nodes access through a security group, which belongs to one VPC."""
 
 
 Seen = Mapping[str, tuple[StorageSeen, ...]]
@@ -39,18 +36,46 @@ def existing_storage(recipe: Recipe, seen: Seen) -> Iterator[tuple[StorageSeen, 
 def can_mount(question: "PlannerInput", region: str, zone: str) -> bool:
     """Return True if nodes in a zone can mount all existing storage."""
     return all(
-        any(location.region == region and location.zone in ("", zone) for location in places)
+        any(location.region == region and location.is_in(zone) for location in places)
         for places in existing_storage(question.recipe, question.quotes.storage)
     )
 
 
+def is_new(question: "PlannerInput", storage: Storage) -> bool:
+    """Return True if the storage is created with the cluster."""
+    there = {places[0].name for places in existing_storage(question.recipe, question.quotes.storage)}
+    return storage.make is not None and storage.name not in there
+
+
+def new_mount_subnets(
+    question: "PlannerInput", candidates: Sequence[Candidate], storage: Storage, region: str
+) -> MountSubnets | None:
+    """Return the subnets for a new EFS file system in a region; None for other storage or if they are unknown."""
+    network = question.quotes.networks.get(region)
+    known = network is not None and not (network.missing or network.unknown)
+    if network is None or not known or not is_new(question, storage) or storage.make is None:
+        return None
+    planned = node_subnets(candidates, region)
+    if storage.make.kind != "efs" or not planned:
+        return None
+    return choose_mount_subnets(network, "", mount_need("efs", network, question.network), planned)
+
+
+def node_subnets(candidates: Iterable[Candidate], region: str) -> dict[str, str]:
+    """Return the subnet of the first candidate in each zone of a region, as far as the plan chose one."""
+    subnets: dict[str, str] = {}
+    for candidate in candidates:
+        if candidate.region == region and candidate.subnet:
+            subnets.setdefault(candidate.zone, candidate.subnet)
+    return subnets
+
+
 def new_storage_costs(question: "PlannerInput", region: str) -> tuple[CostItem, ...]:
     """Return the costs of storage to create in a region. Storage that outlives the cluster is priced per month."""
-    there = {pair[0].name for pair in existing_storage(question.recipe, question.quotes.storage)}
     return tuple(
         new_storage_item(storage, storage.make, region)
         for storage in question.recipe.storage
-        if storage.make is not None and storage.name not in there
+        if storage.make is not None and is_new(question, storage)
     )
 
 

@@ -1,10 +1,18 @@
 """Decide which subnet the nodes of a zone are launched into, from the routes and the free addresses of a VPC."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from cloudgpu.plan.network_access import PublicAddress, Reach
+from cloudgpu.errors import PlanError
+from cloudgpu.plan.network_access import (
+    DEFAULT_ELASTIC_IPS,
+    GATEWAYS,
+    NetworkRequest,
+    PublicAddress,
+    Reach,
+    choose_public_address,
+)
 from cloudgpu.text import command
 
 WayOut = Literal["public", "firewall", "nat", "other", "none", "unknown"]
@@ -28,6 +36,11 @@ _SHOWN: Final = 3
 """Maximum number of unsuitable subnets of a zone in a message."""
 _RESERVED: Final = 5
 """Addresses of each subnet that AWS reserves."""
+_DASHES: Final = 3
+"""Maximum number of dashes in the name of a zone of a region, such as `us-gov-west-1a`."""
+_INTERFACES: Final = {"efs": 1, "lustre": 2}
+"""Kind of file system -> the least number of addresses of its interfaces in a subnet. Lustre has at least a metadata
+server and an object storage server."""
 
 
 @dataclass(frozen=True)
@@ -89,17 +102,19 @@ class RegionNetwork:
 
 @dataclass(frozen=True)
 class SubnetNeed:
-    """What the nodes need of their subnet.
+    """What the nodes need of their subnet, or a file system of a subnet of its clients.
 
     Attributes:
         addresses: Number of private addresses. Interfaces of type `efa-only` have none.
         named: ID of the subnet that the user selected; empty if the plan selects one.
+        needing: What needs the addresses, for messages.
     """
 
     public_address: PublicAddress
     reach: Reach
     addresses: int
     named: str = ""
+    needing: str = "the nodes need"
 
 
 @dataclass(frozen=True)
@@ -139,7 +154,7 @@ def choose_subnet(network: RegionNetwork, zone: str, need: SubnetNeed) -> Subnet
     best = min(fitting, key=order)
     if best.free >= need.addresses:
         return SubnetDecision(best, best.description)
-    why = f"{best.id} has {best.free} free private addresses, but the nodes need {need.addresses}"
+    why = f"{best.id} has {best.free} free private addresses, but {need.needing} {need.addresses}"
     return SubnetDecision(
         best, why, "delete unused network interfaces, or set subnet_id to a larger subnet", short=True
     )
@@ -150,7 +165,7 @@ def unsuitable(subnet: SubnetSeen, need: SubnetNeed) -> str:
     if subnet.unusable:
         return subnet.unusable
     if subnet.size < need.addresses:
-        return f"has only {subnet.size} addresses, but the nodes need {need.addresses}"
+        return f"has only {subnet.size} addresses, but {need.needing} {need.addresses}"
     return next(_unreachable(subnet, need), "")
 
 
@@ -198,6 +213,115 @@ def _fix(need: SubnetNeed, subnets: Iterable[SubnetSeen]) -> str:
             "or set create_vpc to true"
         )
     return "add a route to an internet gateway, choose another subnet, or set create_vpc to true"
+
+
+def in_private_subnet(network: RegionNetwork, request: NetworkRequest) -> bool:
+    """Return True if the user's subnet neither assigns public addresses nor has a route to an internet gateway."""
+    if not request.subnet_id or request.reach == "ssm":
+        return False
+    own = [subnet for subnet in network.subnets if subnet.id == request.subnet_id]
+    return any(not subnet.maps_public and subnet.way_out in ("nat", "other", "none") for subnet in own)
+
+
+def network_problem(network: RegionNetwork, region: str, way: PublicAddress, named: str) -> tuple[str, str]:
+    """Explain why a region's VPC cannot be used, and what helps. Return empty texts if it can."""
+    if network.missing:
+        default = command("aws", "ec2", "create-default-vpc", "--region", region)
+        own = f"set vpc_id, set create_vpc to true, or run `{default}`"
+        return network.missing, own if network.is_default else "correct the settings: `cloudgpu config`"
+    if network.unknown and way == "private" and not named:
+        return f"cannot tell which subnets of {region} are private: {network.unknown}", "set subnet_id"
+    return "", ""
+
+
+@dataclass(frozen=True)
+class MountSubnets:
+    """The subnets from which a new file system is mounted.
+
+    Attributes:
+        chosen: Zone -> subnet. Empty if the VPC could not be read, so that the program chooses the subnets.
+        excluded: Zone -> why the zone has no suitable subnet.
+    """
+
+    network: RegionNetwork
+    chosen: Mapping[str, SubnetSeen]
+    excluded: Mapping[str, SubnetDecision]
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """Zone -> ID of the subnet."""
+        return {zone: subnet.id for zone, subnet in self.chosen.items()}
+
+
+def mount_need(kind: str, network: RegionNetwork, request: NetworkRequest) -> SubnetNeed:
+    """Return what a file system needs of its subnets: those of the nodes that the settings create.
+
+    Network ACLs do not apply within a subnet, and EFS's name resolves only in zones with a mount target.
+    """
+    way = choose_public_address(request, 1, DEFAULT_ELASTIC_IPS, several=False)
+    # Nodes behind a NAT gateway get a VPC of their own; other nodes may still mount the file system.
+    way = "auto" if way in GATEWAYS else way
+    if way == "auto" and in_private_subnet(network, request):
+        way = "private"
+    return SubnetNeed(way, request.reach, _INTERFACES[kind], request.subnet_id, "the file system needs")
+
+
+def choose_mount_subnets(
+    network: RegionNetwork, zone: str, need: SubnetNeed, planned: Mapping[str, str] | None = None
+) -> MountSubnets:
+    """Return the subnet of a zonal file system, or one subnet per zone if `zone` is empty.
+
+    Subnets with too few free addresses are excluded: nothing would free them during the creation. `planned` contains
+    the subnets of nodes that will mount the file system, by zone; in these zones, no other subnet is chosen.
+    """
+    if network.unknown:
+        return MountSubnets(network, {}, {})
+    named = {subnet.zone for subnet in network.subnets if subnet.id == need.named}
+    zones = {zone} if zone else named or {subnet.zone for subnet in network.subnets if not _is_local(subnet.zone)}
+    by_id = {subnet.id: subnet for subnet in network.subnets}
+    chosen: dict[str, SubnetSeen] = {}
+    excluded: dict[str, SubnetDecision] = {}
+    for name in sorted(zones):
+        decision = choose_subnet(network, name, need)
+        subnet = by_id.get((planned or {}).get(name, "")) or (None if decision.short else decision.subnet)
+        if subnet is None:
+            excluded[name] = decision
+        else:
+            chosen[name] = subnet
+    return MountSubnets(network, chosen, excluded)
+
+
+def require_mount_subnets(what: str, network: RegionNetwork, place: tuple[str, str], need: SubnetNeed) -> MountSubnets:
+    """Return the subnets for the new file system `what` in a region and zone; the zone is empty if it is not zonal.
+
+    Raises:
+        PlanError: The VPC has no subnet in which nodes that would mount the file system can run.
+    """
+    region, zone = place
+    problem, fix = network_problem(network, region, need.public_address, need.named)
+    chosen = choose_mount_subnets(network, zone, need)
+    if not problem and (chosen.chosen or network.unknown):
+        return chosen
+    refused = [SubnetDecision(None, problem or f"{network.name} has no subnet", fix)]
+    if not problem:
+        refused = list(chosen.excluded.values()) or refused
+    message = f"{what} has no suitable subnet in {region}"
+    raise PlanError(message, findings=[decision.why for decision in refused], hint=refused[0].fix)
+
+
+def places_by_reason(network: RegionNetwork, chosen: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield one line for each reason for which subnets were chosen. `chosen` has zones, subnet IDs and reasons."""
+    by_reason: dict[str, dict[str, str]] = {}
+    for zone, subnet, reason in chosen:
+        by_reason.setdefault(reason, {})[zone] = subnet
+    for reason, subnets in by_reason.items():
+        places = ", ".join(f"{subnet} in {zone}" for zone, subnet in sorted(subnets.items()))
+        yield f"{network.name}: {places}: {reason}"
+
+
+def _is_local(zone: str) -> bool:
+    """Return True for a local or Wavelength zone, such as `us-east-1-bos-1a`, in which EFS has no mount targets."""
+    return zone.count("-") > _DASHES
 
 
 def usable_addresses(prefix_length: int) -> int:

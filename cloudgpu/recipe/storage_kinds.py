@@ -4,6 +4,10 @@ from typing import Final, Literal, get_args
 
 StorageKind = Literal["efs", "lustre", "ebs", "s3"]
 KINDS: Final[tuple[StorageKind, ...]] = get_args(StorageKind)
+ZONAL: Final = frozenset({"lustre", "ebs"})
+"""Kinds that exist in a single zone."""
+FILE_SYSTEMS: Final = frozenset({"efs", "lustre"})
+"""Kinds that nodes mount over the network of one VPC, as members of a security group."""
 Deployment = Literal["scratch_2", "persistent_2"]
 """Deployment types of a Lustre file system."""
 SMALLEST_LUSTRE_GIB: Final = 1200

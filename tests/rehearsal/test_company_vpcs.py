@@ -69,3 +69,30 @@ def test_zone_without_default_subnet_is_skipped_and_a_region_without_default_vpc
     refused = workspace.run("plan", "plain", code=7)
     assert "us-east-1 has no default VPC [subnet]" in refused.stdout
     assert "aws ec2 create-default-vpc --region us-east-1" in " ".join(refused.stdout.split())
+
+
+def test_new_file_systems_are_in_the_subnets_of_the_nodes_and_stay_there(workspace, ec2):
+    vpc, private, public = make_vpc(ec2)
+    own = {"CLOUDGPU_VPC_ID": vpc}
+    options = ("--on", "rehearsal", "--yes")
+    files = workspace.json("storage", "create", "files", "--kind", "efs", *options, env=own)
+    lustre = ("--kind", "lustre", "--size", "1200", "--zone", "us-east-1c")
+    fast = workspace.json("storage", "create", "fast", *lustre, *options, env=own)
+    rows = ec2.describe_network_interfaces(Filters=[{"Name": "vpc-id", "Values": [vpc]}])["NetworkInterfaces"]
+    assert {row["SubnetId"] for row in rows} == {public} != {private}
+    assert [files["subnets"], fast["subnets"]] == [[public], [public]]
+    workspace.recipe(resources=ONE)
+    ec2.delete_subnet(SubnetId=private)
+    again = workspace.json("storage", "create", "files", "--kind", "efs", *options, env=own)
+    assert (again["made"], again["subnets"]) == (False, [public])
+    elsewhere = ("--kind", "lustre", "--size", "1200", "--zone", "us-east-1d")
+    refused = workspace.json("storage", "create", "other", *elsewhere, *options, env=own, code=7)
+    assert f"{vpc} has no subnet in us-east-1d" in str(refused)
+    # The names of EFS do not resolve in this VPC, whose DNS hostnames are off, as in every new VPC.
+    recipe = workspace.recipe(resources=ONE, storage="[{name: files, to: /files}]")
+    run = workspace.json("train", str(recipe), *options, env=own)
+    assert run["state"] == "succeeded", run["tail"]
+    # Without the setting, the nodes would be in the default VPC, which the file system's group does not belong to.
+    plan = workspace.json("plan", str(recipe), code=7)
+    (finding,) = [row for row in plan["findings"] if row["check"] == "storage"]
+    assert finding["message"].startswith(f"storage files is in {vpc}, but the nodes would be in the default VPC")

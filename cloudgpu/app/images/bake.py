@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,7 @@ class ImageBaker:
     def _image(self, plan: Plan, name: str, cluster: str, existing_images: Sequence[OwnImage]) -> OwnImage:
         if existing_images:
             region = existing_images[0].region
+            self._record_resumed(plan, name, cluster, existing_images[0])
         else:
             with self.stages.stage("provision"):
                 provisioned = self.context.clusters.create(plan, cluster, self.requester)
@@ -111,17 +113,34 @@ class ImageBaker:
             self._strip(provisioned)
             self.context.emit(Note("the node reboots while AWS copies its disk"))
             row = retained_spending(name, provisioned.record, plan)
+            opened_at = self.store.time.now()
             self._billing.open(row)
             made = self.store.make(
                 region, provisioned.record.placement.instance_ids[0], name, self._tags(plan, provisioned)
             )
-            self._billing.made(row, made)
+            self._billing.made(row, made, self._started(region, name, made, opened_at))
         with self.stages.stage("image"):
             return self.store.ready(region, name)
 
     @property
     def _billing(self) -> RetainedBilling:
-        return RetainedBilling(self.context.ledger, self.context.clock)
+        return RetainedBilling(self.context.ledger, self.store.time.now)
+
+    def _started(self, region: str, name: str, made: str, otherwise: datetime) -> datetime:
+        """Return the creation time by the cloud's clock, from which the snapshots are billed."""
+        try:
+            found = [image.made_at for image in self.store.found(region, name) if image.id == made]
+        except CloudGpuError:
+            found = []
+        return self._billing.started(min(found, default=None), otherwise)
+
+    def _record_resumed(self, plan: Plan, name: str, cluster: str, image: OwnImage) -> None:
+        """Bill the image of an interrupted bake, which may have ended before it recorded the image."""
+        record = self.context.records.cluster(cluster)
+        if record is not None and record.placement.region:
+            row = retained_spending(name, record, plan)
+            self._billing.open(row)
+            self._billing.made(row, image.id, self._billing.started(image.made_at, record.identity.created_at))
 
     def _close_uncreated(self, name: str, cluster: str) -> None:
         """Close the ledger row of an image that was never created."""
@@ -229,8 +248,9 @@ def delete_image(context: Context, store: ImageStore, region: str, name: str) ->
         *(image.tags.get("cloudgpu:token", "") for image in existing_images),
         *([interrupted.identity.token] if interrupted else []),
     ]
-    billing = RetainedBilling(context.ledger, context.clock)
-    billing.ended(f"image {name}", tokens, found=bool(existing_images))
+    billing = RetainedBilling(context.ledger, store.time.now)
+    created = {image.tags.get("cloudgpu:token", ""): image.made_at for image in reversed(existing_images)}
+    billing.ended(f"image {name}", tokens, found=bool(existing_images), created=created)
     # An interrupted deletion, or a deletion from another state home, may have left only the ledger row.
     closed = 0 if existing_images else billing.close_deleted(f"image {name}", context.backend, region)
     if not existing_images and interrupted is None:
@@ -244,6 +264,8 @@ def delete_image(context: Context, store: ImageStore, region: str, name: str) ->
             known = f"the image was deleted earlier, and its ledger row is now closed; {known}"
         message = f"image {name} does not exist in {region}"
         raise UsageError(message, hint=known)
+    if text := store.time.difference_to_report():
+        context.emit(Note(text))
     return DeletedImage(existing_images[0] if existing_images else None, node=interrupted is not None)
 
 

@@ -19,7 +19,6 @@ from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.loading import loader
 from cloudgpu.recipe.loading.resolve import resolve
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.settings import Settings
 from cloudgpu.targets import is_simulated
 
 
@@ -93,23 +92,6 @@ def with_all_regions(recipe: Recipe, regions: Sequence[str]) -> Recipe:
     named = [region for region in recipe.resources.regions if region in regions]
     resources = recipe.resources.model_copy(update={"regions": tuple(dict.fromkeys([*named, *regions])), "zones": ()})
     return recipe.model_copy(update={"resources": resources})
-
-
-def network_request(settings: Settings) -> NetworkRequest:
-    """Convert the network settings to the planner's input."""
-    return NetworkRequest(
-        public_address=settings.public_address,
-        own_subnet=bool(settings.subnet_id),
-        own_network=bool(settings.vpc_id or settings.subnet_id or settings.security_group_id),
-        reach=settings.reach,
-        bastion=settings.bastion,
-        caller_named=bool(settings.ssh_cidr),
-        own_group=bool(settings.security_group_id),
-        vpc_id=settings.vpc_id,
-        subnet_id=settings.subnet_id,
-        security_group_id=settings.security_group_id,
-        create_vpc=settings.create_vpc,
-    )
 
 
 def read_sets(sets: Sequence[str]) -> dict[str, str]:

@@ -1,20 +1,16 @@
 """Sessions and clients for AWS and the rehearsal cloud, with one session per region."""
 
-import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, Protocol
 
 import boto3
 from botocore.config import Config
 
-from cloudgpu import bounds
 from cloudgpu.aws.service_model.report import check_requests, report_file
 from cloudgpu.aws.session.boto_session import open_isolated_session
 from cloudgpu.aws.session.credential_errors import CredentialSource
@@ -35,10 +31,6 @@ _SAME_FAILURE_S = 1.5
 """Seconds after a failure to fetch the credentials during which it is not tried again. Less than any wait for them."""
 _ENDPOINT_REGIONS = {"pricing": "us-east-1"}
 """Service -> region of its endpoint, for services with a few endpoints that serve all regions."""
-_HALF_S = timedelta(seconds=0.5)
-"""The `Date` header of a response contains whole seconds, rounded down."""
-_UNNOTICED = timedelta(seconds=2)
-"""A smaller difference between two clocks is the time that a response takes."""
 _REHEARSAL_KEY = CredentialSource("", "rehearsal key")
 """Credential source for a rehearsal cloud, whose key never has to be renewed."""
 
@@ -86,31 +78,6 @@ class ApiCall:
     http_status: int
     seconds: float
     date: str = ""
-
-
-class ServerTime:
-    """The time by AWS's clock: this machine's time, corrected by the difference at the last response.
-
-    Costs therefore do not depend on this machine's clock.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._ahead = timedelta(0)
-
-    def update(self, date: str) -> None:
-        """Compare the clocks. `date` is the `Date` header of a response that has just arrived, or empty."""
-        with contextlib.suppress(ValueError, TypeError):
-            ahead = bounds.to_utc(parsedate_to_datetime(date)) + _HALF_S - self._clock.now()
-            self._ahead = ahead if abs(ahead) > _UNNOTICED else timedelta(0)
-
-    def ahead(self) -> timedelta:
-        """Return by how much AWS's clock is ahead of this machine's; zero if it is unknown or negligible."""
-        return self._ahead
-
-    def now(self) -> datetime:
-        """Return the time by AWS's clock, in UTC."""
-        return self._clock.now() + self._ahead
 
 
 OnCall = Callable[[ApiCall], None]

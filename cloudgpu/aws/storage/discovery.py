@@ -1,5 +1,7 @@
 """Find storage by its tags, independently of local records, determine its size and users, and delete it."""
 
+import contextlib
+import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -84,9 +86,27 @@ def _efs(clients: Clients) -> Iterator[StoragePart]:
     for part in ours:
         yield part
         with convert_response_errors(f"listing the mount targets of {part.id}"):
-            targets = [row["MountTargetId"] for row in efs.describe_mount_targets(FileSystemId=part.id)["MountTargets"]]
-        # Mount targets cannot be tagged, so use their file system's tags.
-        yield from (StoragePart("mount-target", target, clients.region, part.tags) for target in targets)
+            rows = efs.describe_mount_targets(FileSystemId=part.id)["MountTargets"]
+            # Mount targets cannot be tagged, so use their file system's tags.
+            targets = [
+                StoragePart(
+                    "mount-target",
+                    row["MountTargetId"],
+                    clients.region,
+                    part.tags,
+                    zone=str(row.get("AvailabilityZoneName") or ""),
+                    ip=_ipv4(str(row.get("IpAddress") or "")),
+                )
+                for row in rows
+            ]
+        yield from targets
+
+
+def _ipv4(text: str) -> str:
+    """Return a valid IPv4 address unchanged, and an empty text for anything else."""
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.IPv4Address(text))
+    return ""
 
 
 def _file_system(row: Mapping[str, Any], region: str) -> StoragePart:
@@ -185,9 +205,8 @@ def _groups(clients: Clients) -> Iterator[StoragePart]:
 
 def _group(row: Mapping[str, Any], region: str) -> StoragePart:
     peers = {pair["GroupId"] for rule in row["IpPermissions"] for pair in rule.get("UserIdGroupPairs") or ()}
-    return StoragePart(
-        "security-group", row["GroupId"], region, tags_to_dict(row.get("Tags")), peers=tuple(sorted(peers))
-    )
+    tags, vpc_id = tags_to_dict(row.get("Tags")), str(row.get("VpcId") or "")
+    return StoragePart("security-group", row["GroupId"], region, tags, peers=tuple(sorted(peers)), vpc_id=vpc_id)
 
 
 def _with_users(clients: Clients, stored: TaggedStorage) -> TaggedStorage:

@@ -1,6 +1,6 @@
 """Data types for storage that is found by its tags. They do not call AWS."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -27,7 +27,9 @@ class StoragePart:
         deployment: Deployment type of a Lustre file system.
         attached: IDs of the instances to which a volume is attached.
         peers: IDs of the security groups from which a security group allows traffic; empty for other parts.
-        zone: Zone of a volume or a Lustre file system.
+        zone: Zone of a volume, a Lustre file system or a mount target.
+        vpc_id: VPC of a security group.
+        ip: Address of a mount target.
         mount_name: Mount name of a Lustre file system.
     """
 
@@ -43,6 +45,8 @@ class StoragePart:
     peers: tuple[str, ...] = ()
     zone: str = ""
     mount_name: str = ""
+    vpc_id: str = ""
+    ip: str = ""
 
     @property
     def ready(self) -> bool:
@@ -101,6 +105,32 @@ class TaggedStorage:
         return next((part.id for part in self.parts if part.kind == "security-group"), "")
 
     @property
+    def vpc_id(self) -> str:
+        """VPC from which a file system can be mounted; empty for other storage."""
+        return next((part.vpc_id for part in self.parts if part.kind == "security-group"), "")
+
+    @property
+    def mount_zones(self) -> tuple[str, ...]:
+        """Zones with a mount target, through which an EFS file system can be mounted; empty if one zone is unknown."""
+        zones = {part.zone for part in self.parts if part.kind == "mount-target"}
+        return () if "" in zones else tuple(sorted(zones))
+
+    def mount_address(self, zone: str) -> str:
+        """Return the address from which nodes in a zone mount the storage; empty if no data exists.
+
+        EFS is mounted from the IP address of the zone's mount target, if known: its name resolves only in a VPC with
+        DNS hostnames and with Amazon's DNS server, which many VPCs of companies do not have.
+        """
+        targets = [part.ip for part in self.parts if part.kind == "mount-target" and part.zone == zone and part.ip]
+        return targets[0] if targets else self.data.address if self.data else ""
+
+    @property
     def disposable(self) -> bool:
         """True if the tags state that deleting the storage may also delete its data."""
         return self.tag(KEEP_TAG) == "false"
+
+
+def created_at(found: Iterable[TaggedStorage]) -> datetime | None:
+    """Return when the first resource that contains data was created, by AWS's clock; None if unknown."""
+    times = [part.created_at for stored in found for part in stored.parts if part.kind in HOLDS_DATA]
+    return min((at for at in times if at is not None), default=None)

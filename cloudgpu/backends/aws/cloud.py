@@ -13,7 +13,8 @@ from cloudgpu.aws.ec2.retag import add_missing_tags
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
 from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.session.recording import recorder_for
-from cloudgpu.aws.session.session import ApiCall, CloudEndpoint, RegionSessions, ServerTime, Session, connect
+from cloudgpu.aws.session.server_time import ServerTime
+from cloudgpu.aws.session.session import ApiCall, CloudEndpoint, RegionSessions, Session, connect
 from cloudgpu.aws.storage import objects
 from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws.account import AwsAccount

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from cloudgpu.aws.ec2 import baked_images
 from cloudgpu.aws.ec2.baked_images import OwnImage
+from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.backends.aws.ports import AccountClients
 from cloudgpu.clock import Clock
 
@@ -15,6 +16,11 @@ class AwsImages:
 
     cloud: AccountClients
     clock: Clock
+
+    @property
+    def time(self) -> ServerTime:
+        """The time by the cloud's clock, by which costs are counted."""
+        return self.cloud.time
 
     def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
         """Return a region's images and the snapshots of deleted images: all of them, or only those named `name`."""

@@ -160,4 +160,6 @@ def _storage_seen(storage: TaggedStorage) -> StorageSeen:
         owner=storage.tag("cloudgpu:owner"),
         users=storage.users,
         monthly_usd=monthly_usd(storage),
+        mount_zones=storage.mount_zones,
+        vpc_id=storage.vpc_id,
     )

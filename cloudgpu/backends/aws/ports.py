@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from cloudgpu.aws.ec2.billing_times import Lifetime
     from cloudgpu.aws.ec2.tagged_types import SearchResult
-    from cloudgpu.aws.session.session import Clients, ServerTime, Session
+    from cloudgpu.aws.session.server_time import ServerTime
+    from cloudgpu.aws.session.session import Clients, Session
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
     from cloudgpu.backends.base import AccountQueries, ImageStore, Inspector
     from cloudgpu.backends.catalog_source import CatalogSource
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 
 class AccountClients(BackendIdentity, Protocol):
     """The API clients of one cloud account, in any region."""
+
+    @property
+    def time(self) -> ServerTime:
+        """The time by the cloud's clock."""
 
     def clients(self, region: str) -> Session:
         """Return the API clients for a region."""
@@ -167,6 +172,10 @@ class StorageCloud(BackendIdentity, Protocol):
     """The client of one cloud account for finding, creating, attaching and deleting storage."""
 
     @property
+    def time(self) -> ServerTime:
+        """The time by the cloud's clock, by which costs are counted."""
+
+    @property
     def requested_engine(self) -> str:
         """Engine selected by the user; empty if the user selected none."""
 
@@ -175,6 +184,9 @@ class StorageCloud(BackendIdentity, Protocol):
 
     def found(self, region: str, name: str = "") -> Sequence[TaggedStorage]:
         """Return all tagged storage in a region, or only the storage with this name."""
+
+    def network(self, region: str, request: NetworkRequest) -> RegionNetwork:
+        """Return the VPC and the subnets in which new file systems and the nodes of a region would be."""
 
     def require_bucket(self, region: str, url: str) -> None:
         """Raise an error if the bucket of an S3 URL does not exist or is not accessible."""

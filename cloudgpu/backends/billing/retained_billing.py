@@ -1,11 +1,13 @@
 """Ledger rows of storage and machine images, which outlive clusters."""
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final
 
+from cloudgpu import bounds
 from cloudgpu.backends.billing.cost_ledger import CostLedger
 from cloudgpu.backends.billing.missing_rows import has_failed, reopen_row
 from cloudgpu.catalog.other_prices import HOURS_PER_MONTH
@@ -19,6 +21,7 @@ from cloudgpu.targets import is_simulated
 
 NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 """Expiry of retained resources, which exist until they are deleted."""
+_CLOCK_ERROR: Final = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
@@ -77,10 +80,14 @@ class RetainedSpending:
 
 @dataclass(frozen=True)
 class RetainedBilling:
-    """Opens, restores and closes the ledger rows of retained resources."""
+    """Opens, restores and closes the ledger rows of retained resources.
+
+    Attributes:
+        now: The time by the cloud's clock, so that costs do not depend on this machine's.
+    """
 
     ledger: CostLedger
-    clock: Clock
+    now: Callable[[], datetime]
 
     def open(self, spending: RetainedSpending) -> None:
         """Open a resource's row, before the first call that creates a part of the resource. Idempotent.
@@ -88,15 +95,15 @@ class RetainedBilling:
         Raises:
             LedgerError: The row cannot be written, so nothing may be created.
         """
-        self.ledger.open(spending.spending(self.clock.now()))
+        self.ledger.open(spending.spending(self.now()))
 
-    def made(self, spending: RetainedSpending, physical_id: str) -> None:
-        """Record that a resource was created, and start billing it.
+    def made(self, spending: RetainedSpending, physical_id: str, at: datetime) -> None:
+        """Record that a resource was created at the time `at`, from which it is billed.
 
         Raises:
             LedgerError: The resource has no open row, or the ledger cannot be read or written.
         """
-        self.ledger.launched(spending.spending(NEVER).entry_id, [physical_id or spending.name], self.clock.now())
+        self.ledger.launched(spending.spending(NEVER).entry_id, [physical_id or spending.name], at)
 
     def restore(self, spending: RetainedSpending, at: datetime, physical_id: str) -> None:
         """Restore the row of a resource that was created at the time `at`, if the ledger has lost the row.
@@ -109,23 +116,38 @@ class RetainedBilling:
         if entry_id not in known and not has_failed(self.ledger) and reopen_row(self.ledger, spending.spending(at)):
             self.ledger.launched(entry_id, [physical_id or spending.name], at)
 
-    def ended(self, label: str, tokens: Sequence[str], *, found: bool) -> None:
+    def started(self, reported: datetime | None, otherwise: datetime) -> datetime:
+        """Return the creation time that the cloud reports, or `otherwise` if it is missing or implausible."""
+        with contextlib.suppress(ValueError):
+            at = None if reported is None else bounds.to_utc(reported)
+            if at is not None and at <= self.now() + _CLOCK_ERROR:
+                return at
+        return otherwise
+
+    def ended(
+        self, label: str, tokens: Sequence[str], *, found: bool, created: Mapping[str, datetime | None] | None = None
+    ) -> None:
         """Close a resource's rows after the cloud confirmed the deletion.
 
         `found` is True if the resource existed before the deletion. A row that was never marked as created is then
-        billed from its opening. If the resource did not exist, the end of its billed time is an estimate.
+        billed from the creation time that the cloud reported, in `created` by token, or else from its opening. If the
+        resource did not exist, the end of its billed time is an estimate.
 
         Raises:
             LedgerError: The ledger cannot be read or written.
         """
         for row in self._open(label, tokens):
-            now, entry_id = self.clock.now(), row.spending.entry_id
+            entry_id = row.spending.entry_id
+            started_at = row.launched_at or row.spending.opened_at
             if row.launched_at is None and found:
-                self.ledger.launched(entry_id, [label], row.spending.opened_at)
-            elif row.launched_at is not None and not found:
+                started_at = self.started((created or {}).get(entry_id.partition("/")[0]), started_at)
+                self.ledger.launched(entry_id, [label], started_at)
+            # An earlier version recorded the start by this machine's clock, which may have been ahead.
+            end = max(started_at, self.now())
+            if row.launched_at is not None and not found:
                 # The resource was deleted by other means, at an unknown time.
-                self.ledger.part_ended(entry_id, "nodes", now, estimated=True)
-            self.ledger.close(entry_id, now)
+                self.ledger.part_ended(entry_id, "nodes", end, estimated=True)
+            self.ledger.close(entry_id, end)
 
     def close_deleted(self, label: str, cloud: BackendIdentity, region: str) -> int:
         """Close the rows of resources in this region that no longer exist, and return how many were closed.
@@ -145,9 +167,9 @@ class RetainedBilling:
                 continue
             if spending.account != cloud.account():
                 continue
-            now = self.clock.now()
-            self.ledger.part_ended(spending.entry_id, "nodes", now, estimated=True)
-            self.ledger.close(spending.entry_id, now)
+            end = max(row.launched_at, self.now())
+            self.ledger.part_ended(spending.entry_id, "nodes", end, estimated=True)
+            self.ledger.close(spending.entry_id, end)
             closed += 1
         return closed
 
@@ -158,7 +180,7 @@ class RetainedBilling:
 
 def restore_storage_rows(ledger: CostLedger, records: Iterable[StorageRecord], clock: Clock) -> None:
     """Restore the missing ledger rows of storage from its records."""
-    billing = RetainedBilling(ledger, clock)
+    billing = RetainedBilling(ledger, clock.now)
     for record in records:
         if record.state == "ready":
             billing.restore(storage_spending(record), record.created_at, str(record.outputs.get("id") or ""))

@@ -7,7 +7,6 @@ import typer
 
 from cloudgpu.app.diagnostics.doctor import run_checks
 from cloudgpu.app.diagnostics.local_checks import machine_checks
-from cloudgpu.app.planning.planner import network_request
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.grants import policy as document
 from cloudgpu.aws.iam.permissions import GRANTS
@@ -20,6 +19,7 @@ from cloudgpu.cli.options.shared import Json, OneRegion
 from cloudgpu.cli.render.doctor import diagnostic_lines
 from cloudgpu.errors import UnfitError
 from cloudgpu.paths import Home
+from cloudgpu.plan.network_access import network_request
 
 POLICIES: Mapping[str, tuple[Grant, ...]] = {
     "clusters": GRANTS,

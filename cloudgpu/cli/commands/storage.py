@@ -1,5 +1,6 @@
 """`cloudgpu storage`: manage storage that outlives clusters."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -18,8 +19,10 @@ from cloudgpu.cli.render.storage import (
     deleted_lines,
     deletion_question,
     storage_lines,
+    subnet_lines,
 )
 from cloudgpu.cli.terminal.still_running import report_storage_on_signal
+from cloudgpu.plan.network_access import network_request
 from cloudgpu.recipe.storage_kinds import Deployment, StorageKind
 from cloudgpu.targets import as_target, is_simulated
 
@@ -86,9 +89,13 @@ def create(  # noqa: PLR0917
     storage_request = make_storage_request(typed, context.settings.region, storage_program_config(context.settings))
     price, monthly_usd = request_price(storage_request, kind)
     simulated = is_simulated(context.settings.target)
-    context.prompts.confirm(creation_question(storage_request, price, monthly_usd, simulated=simulated), yes=yes)
-    report_storage_on_signal(context.storage_records, name)
     storage = context.backend().storage(context.storage_context(), context.settings.team)
+    network = network_request(context.settings)
+    chosen = storage.choose_subnets(storage_request, network)
+    storage_request = replace(storage_request, subnets=chosen.ids if chosen else {})
+    question = creation_question(storage_request, price, monthly_usd, simulated=simulated)
+    context.prompts.confirm(question, yes=yes, reasons=subnet_lines(chosen, network))
+    report_storage_on_signal(context.storage_records, name)
     with context.screen.working("create"):
         created = storage.create(storage_request)
     if json:

@@ -11,6 +11,9 @@ from cloudgpu.catalog.storage import StoragePrice
 from cloudgpu.cli.terminal.number_format import age, money
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_paragraph
+from cloudgpu.engine.config import read_list_setting
+from cloudgpu.plan.network_access import GATEWAYS, NetworkRequest
+from cloudgpu.plan.subnets import MountSubnets, places_by_reason
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.text import command, plural
 
@@ -40,6 +43,20 @@ def creation_question(
     return f"Create {request.kind} storage {request.name}{size} in {place}: {prefix}{_price(price, monthly_usd)}?"
 
 
+def subnet_lines(chosen: MountSubnets | None, network: NetworkRequest) -> list[str]:
+    """Return the subnets of a new file system and why they were chosen, for the confirmation prompt."""
+    if chosen is None:
+        return []
+    rows = [(zone, subnet.id, subnet.description) for zone, subnet in chosen.chosen.items()]
+    lines = [f"subnets: {line}" for line in places_by_reason(chosen.network, rows)]
+    lines += [f"not mountable in {zone}: {decision.why}" for zone, decision in chosen.excluded.items()]
+    if chosen.network.unknown:
+        lines.append(f"subnets: unknown, the lowest ID of each zone is used: {chosen.network.unknown}")
+    if network.create_vpc or network.public_address in GATEWAYS:
+        lines.append("clusters with these settings get a VPC of their own and cannot mount the storage")
+    return lines
+
+
 def created_lines(created: CreatedStorage, price: StoragePrice | None, monthly_usd: Decimal | None) -> list[str]:
     """Return the storage that was created, its cost, and how to use and delete it."""
     record = created.record
@@ -64,6 +81,7 @@ def created_json(created: CreatedStorage, monthly_usd: Decimal | None) -> dict[s
         "region": record.region,
         "disposable": record.disposable,
         **record.access_details,
+        "subnets": list(read_list_setting(record.config.get("subnetIds", ""))),
         "monthly_usd": None if monthly_usd is None else str(monthly_usd),
         "simulated": record.simulated,
         "left": [f"storage {record.name} exists until you delete it"],
@@ -119,7 +137,9 @@ def _reached(record: StorageRecord) -> list[tuple[str, str]]:
         ("security_group_id", "security group for nodes that mount it"),
         ("url", "url"),
     )
-    return [(label, str(shown[key])) for key, label in labels if shown[key]]
+    reached = [(label, str(shown[key])) for key, label in labels if shown[key]]
+    subnets = read_list_setting(record.config.get("subnetIds", ""))
+    return [*reached, *([("subnets", ", ".join(map(str, subnets)))] if subnets else [])]
 
 
 def _row(row: StorageRow, now: datetime) -> tuple[str, ...]:

@@ -16,9 +16,9 @@ from cloudgpu.plan.network_access import GATEWAYS, elastic_ips
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.reservations import unsuitable_reasons
 from cloudgpu.plan.storage import can_mount
+from cloudgpu.plan.subnets import network_problem
 from cloudgpu.text import command, plural
 
-_SETTINGS: Final = "correct the settings: `cloudgpu config`"
 _REASONS: Final = 2
 """Maximum number of zones in the reason why a region has no suitable subnet."""
 _ARCHITECTURE: Final = "x86_64"
@@ -176,12 +176,9 @@ def no_network(question: PlannerInput, instance_type: InstanceType, region: str)
     network, way = question.quotes.networks.get(region), question.public_address(instance_type, region)
     if network is None or way in GATEWAYS:
         return
-    if network.missing:
-        default = command("aws", "ec2", "create-default-vpc", "--region", region)
-        fix = f"set vpc_id, set create_vpc to true, or run `{default}`" if network.is_default else _SETTINGS
-        yield Reason(network.missing, fix)
-    elif network.unknown and way == "private" and not question.network.subnet_id:
-        yield Reason(f"cannot tell which subnets of {region} are private: {network.unknown}", "set subnet_id")
+    problem, fix = network_problem(network, region, way, question.network.subnet_id)
+    if problem:
+        yield Reason(problem, fix)
     else:
         reasons = subnet_reasons(question, instance_type, region)
         missing = [why for why in reasons.values() if why is not None]

@@ -8,6 +8,8 @@ from cloudgpu.plan.candidates.exclusions import subnet_reasons
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.network_access import PublicAddress, access_notes, find_contradiction, several_interfaces
 from cloudgpu.plan.planner_input import PlannerInput
+from cloudgpu.plan.storage import new_mount_subnets
+from cloudgpu.plan.subnets import places_by_reason
 
 
 @check("address", "error", "Nodes that cannot be reached still cost money, and so do addresses that outlive the nodes.")
@@ -36,14 +38,20 @@ def subnets_chosen(case: CheckInput) -> Iterator[Issue]:
         if network.unknown and here:
             message = f"cannot tell in which subnets nodes can be reached in {region}: {network.unknown}"
             yield Issue(message, severity="unknown")
-        by_why: dict[str, dict[str, str]] = {}
-        for candidate in here:
-            if candidate.subnet:
-                by_why.setdefault(candidate.subnet_why, {})[candidate.zone] = candidate.subnet
-        for why, subnets in by_why.items():
-            places = ", ".join(f"{subnet} in {zone}" for zone, subnet in sorted(subnets.items()))
-            yield Issue(f"{network.name}: {places}: {why}", severity="note")
+        chosen = [(candidate.zone, candidate.subnet, candidate.subnet_why) for candidate in here if candidate.subnet]
+        for line in places_by_reason(network, chosen):
+            yield Issue(line, severity="note")
+        yield from _mount_targets(case, region)
         yield from _zones_without_subnet(question, {candidate.instance_type for candidate in here}, region)
+
+
+def _mount_targets(case: CheckInput, region: str) -> Iterator[Issue]:
+    """Yield the subnets from which a new EFS file system is mounted. A Lustre file system is in the nodes' subnet."""
+    for storage in case.question.recipe.storage:
+        found = new_mount_subnets(case.question, case.field.candidates, storage, region)
+        if found is not None and found.chosen:
+            places = ", ".join(f"{subnet} in {zone}" for zone, subnet in found.ids.items())
+            yield Issue(f"storage {storage.name} gets mount targets in {places}", severity="note")
 
 
 def _zones_without_subnet(question: PlannerInput, names: set[str], region: str) -> Iterator[Issue]:

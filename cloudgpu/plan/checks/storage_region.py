@@ -6,6 +6,7 @@ from cloudgpu.catalog import InstanceType
 from cloudgpu.plan.checks.rule import Reason, region_rule
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.storage import existing_storage
+from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.text import command
 
 
@@ -21,6 +22,12 @@ def storage_in_other_region(question: PlannerInput, instance_type: InstanceType,
             yield Reason(
                 f"storage {name} is in {regions}, not in {region}", command("--set", f"resources.regions={regions}")
             )
-        elif all(location.zone and location.zone not in zones for location in here):
-            message = f"storage {name} is in {here[0].zone}, where {instance_type.name} is not offered"
+        elif all(_is_limited(location) and not any(map(location.is_in, zones)) for location in here):
+            places = here[0].zone or ", ".join(here[0].mount_zones)
+            message = f"storage {name} is in {places}, where {instance_type.name} is not offered"
             yield Reason(message, "choose another type, or create storage in another zone: `cloudgpu storage create`")
+
+
+def _is_limited(location: StorageSeen) -> bool:
+    """Return True if only some zones of the region can mount the storage."""
+    return bool(location.zone or location.mount_zones)

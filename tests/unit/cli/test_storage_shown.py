@@ -17,7 +17,10 @@ from cloudgpu.cli.render.storage import (
     deleted_lines,
     deletion_question,
     storage_lines,
+    subnet_lines,
 )
+from cloudgpu.plan.network_access import NetworkRequest
+from cloudgpu.plan.subnets import MountSubnets, RegionNetwork, SubnetDecision, SubnetSeen
 from cloudgpu.state.storage_records import StorageRecord
 
 PRICE = storage_price("lustre", "us-east-1", "scratch_2")
@@ -103,6 +106,26 @@ def test_created_storage_is_shown_with_usage_and_cost(record):
     ]
 
 
+def test_subnets_are_shown_before_and_after_the_creation(record):
+    public = SubnetSeen("subnet-2", "us-east-1c", is_default=True, way_out="public", target="igw-1")
+    refused = SubnetDecision(None, "us-east-1d: subnet-3 has no default route, but none to an internet gateway")
+    default = RegionNetwork("vpc-1", is_default=True)
+    chosen = MountSubnets(default, {"us-east-1c": public}, {"us-east-1d": refused})
+    assert subnet_lines(chosen, NetworkRequest()) == [
+        "subnets: the default VPC vpc-1: subnet-2 in us-east-1c: default subnet, a route to the internet gateway igw-1",
+        f"not mountable in us-east-1d: {refused.why}",
+    ]
+    unread = MountSubnets(RegionNetwork(unknown="access denied"), {}, {})
+    assert subnet_lines(unread, NetworkRequest(create_vpc=True)) == [
+        "subnets: unknown, the lowest ID of each zone is used: access denied",
+        "clusters with these settings get a VPC of their own and cannot mount the storage",
+    ]
+    assert subnet_lines(None, NetworkRequest(create_vpc=True)) == []
+    pinned = CreatedStorage(replace(record, config={"subnetIds": '["subnet-2"]'}), made=True)
+    assert "  subnets: subnet-2" in created_lines(pinned, PRICE, Decimal("168.00"))
+    assert created_json(pinned, None)["subnets"] == ["subnet-2"]
+
+
 def test_created_storage_json_has_the_documented_fields(record):
     assert created_json(CreatedStorage(record, made=True), Decimal("168.00")) == {
         "name": "sets",
@@ -116,6 +139,7 @@ def test_created_storage_json_has_the_documented_fields(record):
         "mount_name": "mnt",
         "security_group_id": "sg-1",
         "url": None,
+        "subnets": [],
         "monthly_usd": "168.00",
         "simulated": False,
         "left": ["storage sets exists until you delete it"],

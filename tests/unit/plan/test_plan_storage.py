@@ -8,23 +8,37 @@ import pytest
 
 from cloudgpu.catalog import load
 from cloudgpu.plan import planner
+from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.storage_state import StorageSeen
+from cloudgpu.plan.subnets import RegionNetwork, SubnetSeen
 from cloudgpu.recipe.schema import Recipe
 
 SETS = {"name": "sets", "to": "/sets"}
 SEEN = StorageSeen("sets", "lustre", "us-east-1", "us-east-1d", True, "ann", (), Decimal(168))
 
 
-def plan(*storage, seen=None, nodes=1, regions=("us-east-1",)):
+HOMES = replace(SEEN, name="sets", kind="efs", zone="", mount_zones=("us-east-1c",), vpc_id="vpc-1")
+NEW = {"name": "new", "to": "/new", "make": {"kind": "efs"}}
+PUBLIC = SubnetSeen("subnet-2", "us-east-1c", size=251, free=251, way_out="public", target="igw-1")
+FOUND = RegionNetwork("vpc-1", subnets=(PUBLIC, replace(PUBLIC, id="subnet-1", way_out="nat")))
+
+
+def plan(*storage, seen=None, nodes=1, regions=("us-east-1",), found=None, **settings):
     values = {"schema": 1, "name": "r", "launch": {"with": "torchrun", "command": "x.py"}, "storage": list(storage)}
     resources = {"instance_type": "p3dn.24xlarge", "nodes": nodes, "regions": list(regions)}
     recipe = Recipe.model_validate({**values, "resources": resources})
-    quotes = Quotes(storage=seen or {})
+    quotes = Quotes(storage=seen or {}, networks={"us-east-1": found} if found else {})
     return planner.build_plan(
         PlannerInput(
-            recipe, target="aws", catalog=load(), quotes=quotes, default_region="us-east-1", today=date(2026, 11, 21)
+            recipe,
+            target="aws",
+            catalog=load(),
+            quotes=quotes,
+            default_region="us-east-1",
+            today=date(2026, 11, 21),
+            network=NetworkRequest(**settings),
         )
     )
 
@@ -87,3 +101,48 @@ def test_storage_kept_from_an_earlier_cluster_is_reused():
     made = plan(kept, seen={"sets": (SEEN,)})
     assert [item for item in made.costs if item.kind == "storage"] == []
     assert {one.zone for one in made.candidates} == {"us-east-1d"}
+
+
+def test_only_zones_with_a_mount_target_are_planned():
+    made = plan(SETS, seen={"sets": (HOMES,)})
+    assert {one.zone for one in made.candidates} == {"us-east-1c"}
+    assert told(made, "storage-zone") == [
+        ("note", "storage sets has mount targets in us-east-1c only: other zones are excluded"),
+    ]
+    everywhere = replace(HOMES, mount_zones=tuple(sorted({one.zone for one in plan().candidates})))
+    assert told(plan(SETS, seen={"sets": (everywhere,)}), "storage-zone") == []
+    nowhere = plan(SETS, seen={"sets": (replace(HOMES, mount_zones=("us-east-1z",)),)})
+    assert told(nowhere) == [("error", "storage sets is in us-east-1z, where p3dn.24xlarge is not offered")]
+
+
+@pytest.mark.parametrize(
+    ("storage", "settings", "reason"),
+    [
+        (SETS, {"create_vpc": True}, "a VPC that is created with the cluster"),
+        (NEW, {"create_vpc": True}, "a VPC that is created with the cluster"),
+        (SETS, {"public_address": "nat"}, "the VPC that is created for nodes behind NAT"),
+        (NEW, {"public_address": "nat"}, "the VPC that is created for nodes behind NAT"),
+        (NEW, {"public_address": "private-nat", "reach": "ssm"}, "the VPC that is created for nodes behind NAT"),
+    ],
+)
+def test_file_system_that_nodes_in_their_own_vpc_cannot_reach_is_a_plan_error(storage, settings, reason):
+    made = plan(storage, seen={"sets": (HOMES,)}, **settings)
+    assert told(made) == [("error", f"storage {storage['name']} cannot be reached from {reason}")]
+    bucket = {**NEW, "make": {"kind": "s3"}}
+    assert told(plan(bucket, **settings)) == []
+
+
+def test_file_system_in_another_vpc_is_a_plan_error():
+    assert told(plan(SETS, seen={"sets": (HOMES,)}, found=FOUND)) == []
+    elsewhere = {"sets": (replace(HOMES, vpc_id="vpc-2"),)}
+    assert told(plan(SETS, seen=elsewhere, found=FOUND)) == [
+        ("error", "storage sets is in vpc-2, but the nodes would be in vpc-1"),
+    ]
+
+
+def test_plan_shows_the_mount_targets_of_a_new_file_system():
+    notes = told(plan(NEW, found=FOUND), "subnets")
+    assert ("note", "storage new gets mount targets in subnet-2 in us-east-1c") in notes
+    assert not [
+        text for _, text in told(plan(SETS, seen={"sets": (HOMES,)}, found=FOUND), "subnets") if "storage" in text
+    ]

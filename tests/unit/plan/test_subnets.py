@@ -7,7 +7,15 @@ import pytest
 from cloudgpu.plan.candidates.explain import explain
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.subnets import RegionNetwork, SubnetNeed, SubnetSeen, choose_subnet, usable_addresses
+from cloudgpu.plan.subnets import (
+    RegionNetwork,
+    SubnetNeed,
+    SubnetSeen,
+    choose_mount_subnets,
+    choose_subnet,
+    mount_need,
+    usable_addresses,
+)
 from tests.unit.plan.checks.worlds import PlanInputs
 
 ZONE = "us-east-1c"
@@ -218,3 +226,54 @@ def test_explanation_names_the_rule_that_excluded_a_zone():
 
 def test_addresses_that_aws_reserves_are_not_usable():
     assert [usable_addresses(length) for length in (16, 24, 28, 32)] == [65531, 251, 11, 0]
+
+
+D = "us-east-1d"
+OWN = {"subnet_id": "subnet-1", "own_subnet": True, "own_network": True}
+MOUNTS = {
+    "the public subnets, as public nodes": ("efs", "", {}, {ZONE: "subnet-2", D: "subnet-4"}),
+    "the private subnets, as private nodes": (
+        "efs",
+        "",
+        {"public_address": "private", "vpc_id": "vpc-1", "own_network": True},
+        {ZONE: "subnet-1", D: "subnet-3"},
+    ),
+    "the private subnets, as nodes behind a jump host": (
+        "efs",
+        "",
+        {"bastion": "ann@gate", "vpc_id": "vpc-1", "own_network": True},
+        {ZONE: "subnet-1", D: "subnet-3"},
+    ),
+    "the user's subnet and no other zone": ("efs", "", OWN, {ZONE: "subnet-1"}),
+    "the zone of a Lustre file system": ("lustre", D, {}, {D: "subnet-4"}),
+    "public subnets although nodes get a VPC of their own": (
+        "efs",
+        "",
+        {"public_address": "nat"},
+        {ZONE: "subnet-2", D: "subnet-4"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MOUNTS)
+def test_file_system_is_mounted_from(case):
+    kind, zone, settings, expected = MOUNTS[case]
+    boston = subnet(5, zone="us-east-1-bos-1a")
+    found = network(subnet(1, "nat"), subnet(2), subnet(3, "nat", D), subnet(4, zone=D), boston)
+    need = mount_need(kind, found, NetworkRequest(**settings))
+    chosen = choose_mount_subnets(found, zone, need)
+    assert (chosen.ids, chosen.excluded) == (expected, {})
+
+
+def test_zones_without_a_suitable_or_roomy_subnet_get_no_mount_target():
+    full = replace(subnet(1), free=1)
+    found = network(full, subnet(3, "nat", D), subnet(4, zone="us-east-1f"))
+    efs, lustre = (mount_need(kind, found, NetworkRequest()) for kind in ("efs", "lustre"))
+    assert choose_mount_subnets(found, "", efs).ids == {ZONE: "subnet-1", "us-east-1f": "subnet-4"}
+    assert choose_mount_subnets(found, ZONE, lustre).excluded[ZONE].why == (
+        "subnet-1 has 1 free private addresses, but the file system needs 2"
+    )
+    # A subnet in which nodes of the plan will run is used in any case.
+    planned = choose_mount_subnets(found, "", efs, {D: "subnet-3"})
+    assert planned.ids == {ZONE: "subnet-1", D: "subnet-3", "us-east-1f": "subnet-4"}
+    assert choose_mount_subnets(RegionNetwork(unknown="denied"), ZONE, lustre).excluded == {}

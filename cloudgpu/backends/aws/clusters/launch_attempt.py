@@ -17,6 +17,7 @@ from cloudgpu.errors import CapacityError, CloudGpuError, LaunchError
 from cloudgpu.ledger.entry import Spending
 from cloudgpu.plan.launch_error_codes import UNUSABLE_KEY, rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
+from cloudgpu.plan.storage import node_subnets
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.cooldowns import Cooldowns
@@ -45,7 +46,9 @@ class CandidateLauncher:
         context = self._context
         context.emit(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h", detail=True))
         existing = program_choices(plan.recipe, self._requester)
-        record, ready = self._storage.ready(plan.recipe, record, candidate, existing)
+        record, ready = self._storage.ready(
+            plan.recipe, record, candidate, existing, node_subnets(plan.candidates, candidate.region)
+        )
         record = record_with_candidate(record, plan, candidate, self._requester, context.cloud.caller_cidr(), ready)
         row = spending_of(record, context.clock.now())
         record = context.records.save_cluster(record, context.clock.now())

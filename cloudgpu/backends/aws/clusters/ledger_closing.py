@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from cloudgpu.aws.ec2.billing_times import Lifetime
 
 _LISTED_AFTER = timedelta(minutes=15)
-_NOTED_S = 10
-"""Difference between the clocks, in seconds, that is reported."""
 _KINDS: Mapping[Part, str] = {"gateway": "nat-gateway", "elastic-ips": "elastic-ip"}
 
 
@@ -120,11 +118,8 @@ def close_failed_launch(context: CloudContext, entries: Iterable[LedgerEntry]) -
 
 def report_clock_difference(context: CloudContext) -> None:
     """Report if this machine's clock differs from the cloud's, by which costs are counted."""
-    ahead_s = round(context.cloud.time.ahead().total_seconds())
-    if abs(ahead_s) >= _NOTED_S:
-        side = "behind" if ahead_s > 0 else "ahead of"
-        counted = "costs are counted by the cloud's clock, expiries by this machine's"
-        context.emit(Note(f"this machine's clock is {abs(ahead_s)} s {side} the cloud's; {counted}"))
+    if text := context.cloud.time.difference_to_report():
+        context.emit(Note(text))
 
 
 def _ended(context: CloudContext, entry: LedgerEntry, now: datetime) -> bool:

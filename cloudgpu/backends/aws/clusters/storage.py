@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cloudgpu.aws.storage.storage_tags import TaggedStorage
+from cloudgpu.aws.storage.storage_tags import TaggedStorage, created_at
 from cloudgpu.backends.aws.context import CloudContext
 from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.billing.retained_billing import RetainedBilling
@@ -13,10 +13,12 @@ from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage, Reta
 from cloudgpu.engine.config import list_setting
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.node.bootstrap.storage_mounts import Mount, parse_kind
+from cloudgpu.plan.network_access import GATEWAYS, NetworkRequest
 from cloudgpu.plan.plan import Candidate
-from cloudgpu.plan.storage import GROUPED, ZONAL
+from cloudgpu.plan.subnets import choose_mount_subnets, mount_need
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.storage import Make, Storage
+from cloudgpu.recipe.storage_kinds import FILE_SYSTEMS, ZONAL
 from cloudgpu.run.progress import Note
 from cloudgpu.state.attached_storage import AttachedStorage, unique_name
 from cloudgpu.state.cluster_record import ClusterRecord
@@ -30,12 +32,17 @@ class ClusterStorage:
     context: CloudContext
 
     def ready(
-        self, recipe: Recipe, record: ClusterRecord, candidate: Candidate, existing: Mapping[str, str]
+        self,
+        recipe: Recipe,
+        record: ClusterRecord,
+        candidate: Candidate,
+        existing: Mapping[str, str],
+        planned: Mapping[str, str] | None = None,
     ) -> tuple[ClusterRecord, MountableStorage]:
         """Find or create the recipe's storage in the candidate's location. Return the updated record and the mounts.
 
         New storage is recorded before it is created. `existing` contains the cluster program's settings for existing
-        resources that the user selected.
+        resources that the user selected; `planned` the subnet that the plan chose for each zone of the region.
 
         Raises:
             UsageError: The storage is unreachable from the nodes' VPC.
@@ -48,14 +55,17 @@ class ClusterStorage:
         storage_in_region = self._stored_in(candidate.region)
         rows = tuple(_row(storage, record, candidate, storage_in_region) for storage in recipe.storage)
         record = self.context.records.save_cluster(_with_storage(record, rows), self.context.clock.now())
-        _refuse_own_vpc(rows, existing)
-        if self._create_missing(recipe, record, existing, storage_in_region):
+        _refuse_own_vpc(rows, candidate, existing)
+        network = _NewNetwork(candidate, existing, {**(planned or {}), **_own_subnet(candidate)})
+        if self._create_missing(recipe, record, network, storage_in_region):
             storage_in_region = self._stored_in(candidate.region)
         found = [_find_existing(row, candidate, storage_in_region) for row in rows]
         pairs = zip(rows, found, strict=True)
         rows = tuple(replace(row, id=stored.data.id if stored.data else "") for row, stored in pairs)
         record = self.context.records.save_cluster(_with_storage(record, rows), self.context.clock.now())
-        mounts = tuple(_mount(storage, stored) for storage, stored in zip(recipe.storage, found, strict=True))
+        mounts = tuple(
+            _mount(storage, stored, candidate.zone) for storage, stored in zip(recipe.storage, found, strict=True)
+        )
         groups = dict.fromkeys(stored.security_group_id for stored in found if stored.security_group_id)
         return record, MountableStorage(mounts, tuple(groups))
 
@@ -147,7 +157,9 @@ class ClusterStorage:
         if left:
             hint = "run `cloudgpu sweep` again to repeat the whole search"
             raise TeardownError(f"storage {name} is not deleted: {'; '.join(left)}", left=left, hint=hint)
-        RetainedBilling(self.context.ledger, self.context.clock).ended(f"storage {name}", [token], found=bool(found))
+        created = {token: created_at(found)}
+        billing = RetainedBilling(self.context.ledger, self.context.cloud.time.now)
+        billing.ended(f"storage {name}", [token], found=bool(found), created=created)
 
     def _is_own(self, stored: TaggedStorage) -> bool:
         return stored.tag("cloudgpu:owner") in ("", self.context.owner)
@@ -166,7 +178,7 @@ class ClusterStorage:
         self,
         recipe: Recipe,
         record: ClusterRecord,
-        existing: Mapping[str, str],
+        network: "_NewNetwork",
         storage_in_region: Mapping[str, TaggedStorage],
     ) -> bool:
         """Create the missing storage. Return True if any storage was created."""
@@ -174,11 +186,22 @@ class ClusterStorage:
         for storage, row in zip(recipe.storage, record.placement.storage, strict=True):
             if storage.make is not None and (row.ends or row.name not in storage_in_region):
                 self.context.emit(Note(f"creating storage {row.name} ({row.kind}) in {row.zone or row.region}"))
-                self._manager(record.identity.team).create(
-                    _storage_request(storage, storage.make, row, record.name, existing)
-                )
+                request = _storage_request(storage, storage.make, row, record.name, network.existing)
+                request = replace(request, subnets=self._subnets(request, network))
+                self._manager(record.identity.team).create(request)
                 created = True
         return created
+
+    def _subnets(self, request: StorageRequest, network: "_NewNetwork") -> dict[str, str]:
+        """Return the subnets for new storage: a Lustre file system is in the nodes' subnet, EFS in one of each zone."""
+        if request.kind == "lustre":
+            return _own_subnet(network.candidate)
+        if request.kind != "efs" or not network.planned:
+            return {}
+        asked = network.request
+        seen = self.context.cloud.storage().network(request.region, asked)
+        chosen = choose_mount_subnets(seen, "", mount_need(request.kind, seen, asked), network.planned)
+        return {**chosen.ids, **_own_subnet(network.candidate)}
 
     def _delete(self, record: ClusterRecord, name: str, region: str) -> None:
         self._manager(record.identity.team).delete(name, region, delete_data=True)
@@ -188,6 +211,38 @@ class ClusterStorage:
 
     def _manager(self, team: str) -> StorageManager:
         return StorageManager(self.context.cloud.storage(), self.context, team)
+
+
+@dataclass(frozen=True)
+class _NewNetwork:
+    """Where the nodes will run, which decides the subnets of new file systems.
+
+    Attributes:
+        existing: The cluster program's settings for existing resources that the user selected.
+        planned: The subnet that the plan chose for each zone of the region.
+    """
+
+    candidate: Candidate
+    existing: Mapping[str, str]
+    planned: Mapping[str, str]
+
+    @property
+    def request(self) -> NetworkRequest:
+        """The settings that determine the VPC and its suitable subnets."""
+        vpc, subnet, group = (self.existing.get(key, "") for key in ("vpcId", "subnetId", "securityGroupId"))
+        return NetworkRequest(
+            public_address=self.candidate.public_address,
+            own_subnet=bool(subnet),
+            own_network=bool(vpc or subnet or group),
+            reach="ssm" if self.existing.get("reach") == "ssm" else "direct",
+            vpc_id=vpc,
+            subnet_id=subnet,
+            security_group_id=group,
+        )
+
+
+def _own_subnet(candidate: Candidate) -> dict[str, str]:
+    return {candidate.zone: candidate.subnet} if candidate.subnet else {}
 
 
 def _all_or_raise(pieces: Sequence[tuple[str, str]], end: Callable[[str, str], object]) -> None:
@@ -263,23 +318,22 @@ def _find_existing(
     if found is None or found.data is None or not found.data.ready:
         message = f"storage {row.name} does not exist in {row.region}, or is not ready to be mounted"
         raise StateError(message, hint="run `cloudgpu storage list` to list existing storage")
-    if found.data.zone not in ("", candidate.zone):
-        message = f"storage {row.name} is in {found.data.zone}, but the nodes would be in {candidate.zone}"
+    places = (found.data.zone,) if found.data.zone else found.mount_zones
+    if places and candidate.zone not in places:
+        message = f"storage {row.name} is in {', '.join(places)}, but the nodes would be in {candidate.zone}"
         raise StateError(message, hint="run the command again to plan with the current storage")
     return found
 
 
-def _mount(storage: Storage, stored: TaggedStorage) -> Mount:
-    data = stored.data
-    address, mount_name = (data.address, data.mount_name) if data is not None else ("", "")
+def _mount(storage: Storage, stored: TaggedStorage, zone: str) -> Mount:
     return Mount(
         name=storage.name,
         kind=parse_kind(stored.kind),
         to=str(storage.to),
-        source=address,
+        source=stored.mount_address(zone),
         region=stored.region,
         read_only=storage.mode == "ro",
-        mount_name=mount_name,
+        mount_name=stored.data.mount_name if stored.data is not None else "",
         client=storage.client,
     )
 
@@ -301,8 +355,11 @@ def _storage_request(
     return StorageRequest(row.name, make.kind, row.region, not storage.keep, settings, "" if storage.keep else cluster)
 
 
-def _refuse_own_vpc(rows: Sequence[AttachedStorage], existing: Mapping[str, str]) -> None:
-    grouped = [row.name for row in rows if row.kind in GROUPED]
+def _refuse_own_vpc(rows: Sequence[AttachedStorage], candidate: Candidate, existing: Mapping[str, str]) -> None:
+    grouped = [row.name for row in rows if row.kind in FILE_SYSTEMS]
+    if grouped and candidate.public_address in GATEWAYS:
+        message = f"storage {', '.join(grouped)} cannot be reached from the VPC that is created for nodes behind NAT"
+        raise UsageError(message, hint="set public_address to elastic, or set vpc_id and subnet_id")
     if grouped and existing.get("createVpc"):
         message = f"storage {', '.join(grouped)} cannot be reached from a VPC that is created with the cluster"
         raise UsageError(message, hint="set create_vpc = false, or set vpc_id for both the cluster and the storage")

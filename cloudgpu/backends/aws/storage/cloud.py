@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from cloudgpu.aws.ec2.subnets import region_network
 from cloudgpu.aws.ec2.volumes import attach
 from cloudgpu.aws.iam.service_roles import EFS, FSX, service_role_names
+from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.aws.storage import discovery
 from cloudgpu.aws.storage.buckets import empty_bucket
 from cloudgpu.aws.storage.objects import require_bucket
@@ -14,7 +16,10 @@ from cloudgpu.backends.aws.ports import AccountClients
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
 from cloudgpu.errors import CloudGpuError
+from cloudgpu.plan.network_access import NetworkRequest
+from cloudgpu.plan.subnets import RegionNetwork
 from cloudgpu.state.storage_records import StorageRecord
+from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 
 
@@ -36,6 +41,11 @@ class AwsStorage:
         """ID that distinguishes this endpoint from other endpoints with the same account ID; empty for AWS."""
         return self.cloud.endpoint
 
+    @property
+    def time(self) -> ServerTime:
+        """The time by the cloud's clock, by which costs are counted."""
+        return self.cloud.time
+
     def account(self) -> str:
         """Return the account ID of the credentials in use."""
         return self.cloud.account()
@@ -56,6 +66,10 @@ class AwsStorage:
     def found(self, region: str, name: str = "") -> Sequence[TaggedStorage]:
         """Return all tagged storage in a region, or only the storage with this name."""
         return discovery.stored(self.cloud.clients(region), name)
+
+    def network(self, region: str, request: NetworkRequest) -> RegionNetwork:
+        """Return the VPC and the subnets in which new file systems and the nodes of a region would be."""
+        return region_network(self.cloud.clients(region), request, simulated=is_simulated(self.target))
 
     def require_bucket(self, region: str, url: str) -> None:
         """Raise an error if the bucket of an S3 URL does not exist or is not accessible."""

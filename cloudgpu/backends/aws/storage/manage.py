@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence, Set
 from dataclasses import replace
+from datetime import datetime
 
-from cloudgpu.aws.storage.storage_tags import TaggedStorage
+from cloudgpu.aws.storage.storage_tags import TaggedStorage, created_at
 from cloudgpu.backends.aws.ports import StorageCloud
 from cloudgpu.backends.aws.storage.overview import list_storage
 from cloudgpu.backends.base import Context
@@ -11,10 +12,13 @@ from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, storage_spending
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
 from cloudgpu.engine.base import Stack
-from cloudgpu.engine.config import read_list_setting
+from cloudgpu.engine.config import list_setting, read_list_setting
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.paths import bundled_folder
+from cloudgpu.plan.network_access import NetworkRequest
+from cloudgpu.plan.subnets import MountSubnets, mount_need, require_mount_subnets
+from cloudgpu.recipe.storage_kinds import FILE_SYSTEMS
 from cloudgpu.run.progress import Note
 from cloudgpu.state.identifiers import new_token, require_storage_name
 from cloudgpu.state.storage_records import StorageRecord, StorageRecords
@@ -30,8 +34,22 @@ class StorageManager:
         self._context = context
         self._team = team
         self._records = StorageRecords(context.home)
-        self._billing = RetainedBilling(context.ledger, context.clock)
+        self._billing = RetainedBilling(context.ledger, cloud.time.now)
         self._unsaved: list[str] = []
+
+    def choose_subnets(self, request: StorageRequest, network: NetworkRequest) -> MountSubnets | None:
+        """Return the subnets for a new file system; None for other storage, and for storage that already exists.
+
+        Raises:
+            PlanError: The VPC has no subnet in which the nodes that would mount the file system can run.
+            CloudError: The VPC cannot be read for a reason other than a missing permission.
+        """
+        if request.kind not in FILE_SYSTEMS or self._records.get(request.name) is not None:
+            return None
+        seen = self._cloud.network(request.region, network)
+        need = mount_need(request.kind, seen, network)
+        what = f"{request.kind} storage {request.name}"
+        return require_mount_subnets(what, seen, (request.region, request.config.get("zone", "")), need)
 
     def create(self, request: StorageRequest) -> CreatedStorage:
         """Create storage or finish an interrupted creation. Existing storage that matches is left unchanged.
@@ -104,11 +122,12 @@ class StorageManager:
             parts = tuple(part.label for stored in found for part in stored.parts)
             if record is not None:
                 if record.state == "ready":
-                    self._restore(record)
+                    self._restore(record, created_at(found))
                 self._marked(record)
             self._end(name, record, found)
             self._closed(name, record, found)
             self._forget(name)
+            self._report_clocks()
             return DeletedStorage(name, record is not None, parts)
 
     def check_recorded(self, name: str) -> None:
@@ -142,8 +161,13 @@ class StorageManager:
             self._context.emit(Note(err.message))
             self._unsaved.append(err.message)
 
-    def _restore(self, record: StorageRecord) -> None:
-        self._billing.restore(storage_spending(record), record.created_at, str(record.outputs.get("id") or ""))
+    def _restore(self, record: StorageRecord, reported: datetime | None = None) -> None:
+        at = self._billing.started(reported, record.created_at)
+        self._billing.restore(storage_spending(record), at, str(record.outputs.get("id") or ""))
+
+    def _report_clocks(self) -> None:
+        if text := self._cloud.time.difference_to_report():
+            self._context.emit(Note(text))
 
     def _lease(self, name: str) -> ClusterLease:
         path = self._context.home.storage(require_storage_name(name)).lease
@@ -172,11 +196,12 @@ class StorageManager:
             account=self._cloud.account(),
             endpoint=self._cloud.endpoint,
             region=request.region,
-            created_at=context.clock.now(),
+            created_at=self._cloud.time.now(),
             disposable=request.disposable,
             made_for=request.made_for,
             engine=self._cloud.requested_engine or "direct",
-            config={**request.config, **own},
+            # Recorded, so that a creation that continues after an interruption does not choose other subnets.
+            config={**request.config, **own, **_subnet_setting(request)},
         )
 
     def _made(self, record: StorageRecord) -> StorageRecord:
@@ -189,8 +214,18 @@ class StorageManager:
             self._undo(record, err)
             err.hint = self._cloud.role_hint(record, err) or err.hint
             raise
-        self._billing.made(row, str(applied.outputs.get("id") or ""))
-        return self._records.save(record, state="ready", outputs=dict(applied.outputs))
+        at = self._started(record)
+        self._billing.made(row, str(applied.outputs.get("id") or ""), at)
+        self._report_clocks()
+        return self._records.save(record, state="ready", outputs=dict(applied.outputs), created_at=at)
+
+    def _started(self, record: StorageRecord) -> datetime:
+        """Return the creation time by the cloud's clock; the earlier time of the record if the cloud reports none."""
+        try:
+            found = self._tagged(record.name, {record.region}, {record.token})
+        except CloudGpuError:
+            found = []
+        return self._billing.started(created_at(found), record.created_at)
 
     def _undo(self, record: StorageRecord, cause: CloudGpuError) -> None:
         """Delete partly created storage, which contains no data, so that it does not incur costs."""
@@ -209,7 +244,8 @@ class StorageManager:
 
     def _closed(self, name: str, record: StorageRecord | None, found: Sequence[TaggedStorage]) -> None:
         tokens = [*(stored.token for stored in found), *([record.token] if record else [])]
-        self._billing.ended(f"storage {name}", tokens, found=any(stored.data for stored in found))
+        created = {stored.token: created_at([stored]) for stored in found}
+        self._billing.ended(f"storage {name}", tokens, found=any(stored.data for stored in found), created=created)
 
     def _stack(self, record: StorageRecord) -> Stack:
         return Stack(
@@ -334,6 +370,11 @@ class StorageManager:
             owner = found[0].tag("cloudgpu:owner") or "an unknown owner"
             message = f"storage {request.name} already exists in {request.region} and belongs to {owner}"
             raise UsageError(message, hint="choose another name; `cloudgpu storage list` lists existing storage")
+
+
+def _subnet_setting(request: StorageRequest) -> dict[str, str]:
+    subnets = sorted(request.subnets.values())
+    return {"subnetIds": list_setting(subnets)} if subnets else {}
 
 
 def _comparable(text: str) -> str:

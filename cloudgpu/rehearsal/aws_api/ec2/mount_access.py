@@ -34,8 +34,17 @@ def _efs(backend: Any, region: str, zone: str, groups: set[str]) -> Iterator[tup
     """Yield the pairs for EFS file systems that have a reachable mount target in the instance's zone."""
     for name, system in efs_backends[DEFAULT_ACCOUNT_ID][region].file_systems_by_id.items():
         targets = [target for target in system._mount_targets.values() if target.availability_zone_name == zone]
-        if any(_allows(backend, target.security_groups or (), groups, _NFS) for target in targets):
-            yield f"{name}.efs.{region}.amazonaws.com", name
+        reachable = [target for target in targets if _allows(backend, target.security_groups or (), groups, _NFS)]
+        if reachable:
+            yield str(reachable[0].ip_address), name
+            if _resolves_names(backend, reachable[0]):
+                yield f"{name}.efs.{region}.amazonaws.com", name
+
+
+def _resolves_names(backend: Any, target: Any) -> bool:  # noqa: ANN401
+    """Return True if the names of EFS resolve in the mount target's VPC, which a new VPC must be told."""
+    vpc = backend.vpcs[target.vpc_id]
+    return all(str(value).lower() == "true" for value in (vpc.enable_dns_support, vpc.enable_dns_hostnames))
 
 
 def _lustre(backend: Any, region: str, groups: set[str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401

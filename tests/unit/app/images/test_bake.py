@@ -1,14 +1,19 @@
 """Name, cost and JSON document of a baked image."""
 
-from dataclasses import replace
-from datetime import UTC, datetime
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from email.utils import format_datetime
 
 import pytest
 
 from cloudgpu.app.images.bake import BakedImage, ImageBaker, _image_id, bake_cluster_name, retained_spending
 from cloudgpu.aws.ec2.baked_images import OwnImage
+from cloudgpu.aws.session.server_time import ServerTime
+from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.errors import UsageError
+from tests.unit.app.conftest import START
 
 IMAGE = OwnImage("ami-1", "base", "us-east-1", "available", datetime(2026, 11, 21, tzinfo=UTC), 10, ("snap-1",), {})
 
@@ -47,3 +52,66 @@ def test_image_and_snapshots_get_the_clusters_own_tags(make, workspace):
     tags = ImageBaker(workspace.context, None, None, None)._tags(plan, tagged)
     assert tags["CostCenter"] == "42"
     assert tags["cloudgpu:owner"] == record.identity.owner
+
+
+@dataclass
+class Store:
+    """A store whose images have the creation time `made_at`, and whose clock is 2000 s ahead of this machine's."""
+
+    time: ServerTime
+    made_at: datetime
+    there: list = field(default_factory=list)
+
+    def found(self, region, name=""):
+        return list(self.there)
+
+    def make(self, region, instance_id, name, tags):
+        self.time.update(format_datetime(START + timedelta(seconds=2000), usegmt=True))
+        self.there.append(replace(IMAGE, made_at=self.made_at, tags=tags))
+        return IMAGE.id
+
+    def ready(self, region, name):
+        return self.there[0]
+
+
+class Stages:
+    def stage(self, name):
+        return nullcontext()
+
+
+class Baker(ImageBaker):
+    def _strip(self, provisioned):
+        pass
+
+
+@pytest.fixture
+def baking(workspace):
+    made_at = START + timedelta(seconds=2030)
+    requester = Requester(workspace.owner, "vision", "ssh-ed25519 AAAA", {})
+    return Baker(workspace.context, requester, Store(ServerTime(workspace.clock), made_at), Stages())
+
+
+def image_row(workspace):
+    (entry,) = workspace.ledger.entries(cluster="image base")
+    return entry
+
+
+def test_image_is_billed_from_the_creation_time_of_the_cloud(workspace, make, baking):
+    baking.bake(make.plan(make.candidate(), nodes=1), "base")
+    assert image_row(workspace).launched_at == baking.store.made_at
+
+
+@pytest.mark.parametrize("made_at", [datetime.fromtimestamp(0, UTC), START + timedelta(days=30)])
+def test_implausible_creation_time_of_an_image_is_not_used(workspace, make, baking, made_at):
+    baking.store.made_at = made_at
+    baking.bake(make.plan(make.candidate(), nodes=1), "base")
+    assert image_row(workspace).launched_at == START
+
+
+def test_resumed_bake_bills_the_image_that_a_killed_bake_did_not_record(workspace, make, baking):
+    plan = make.plan(make.candidate(), nodes=1)
+    workspace.provisioning.up(plan, bake_cluster_name("base"))
+    baking.store.there.append(replace(IMAGE, made_at=START))
+    workspace.clock.sleep(600)
+    baking.bake(plan, "base")
+    assert (image_row(workspace).launched_at, image_row(workspace).instance_ids) == (START, ("ami-1",))

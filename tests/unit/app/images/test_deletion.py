@@ -1,15 +1,19 @@
 """`image delete` when one step fails: everything else is still deleted, and the failure is reported."""
 
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from email.utils import format_datetime
 
 import pytest
 
 from cloudgpu.app.images.bake import bake_cluster_name, delete_image
 from cloudgpu.aws.ec2.baked_images import OwnImage
+from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, RetainedSpending
 from cloudgpu.errors import AuthError, CloudError, TeardownError, UsageError
+from tests.manual_clock import ManualClock
+from tests.unit.app.conftest import START
 
 AT = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -22,6 +26,7 @@ def image(image_id):
 class Images:
     there: list = field(default_factory=list)
     refused: str = ""
+    time: ServerTime = field(default_factory=lambda: ServerTime(ManualClock(START)))
 
     def found(self, region, name=""):
         return list(self.there)
@@ -62,10 +67,10 @@ def bill(workspace, *, region="us-east-1", made=True):
     spending = RetainedSpending(
         "image", "base", "snapshot", f"t-{region}", owner="ada", team="", **place, monthly_usd=Decimal(10)
     )
-    billing = RetainedBilling(workspace.context.ledger, workspace.context.clock)
+    billing = RetainedBilling(workspace.context.ledger, workspace.clock.now)
     billing.open(spending)
     if made:
-        billing.made(spending, "ami-1")
+        billing.made(spending, "ami-1", START)
 
 
 def rows(workspace):
@@ -90,3 +95,18 @@ def test_row_of_image_still_being_baked_stays_open(workspace):
         delete_image(workspace.context, Images(), "us-east-1", "base")
     assert "ledger" not in caught.value.hint
     assert rows(workspace)["us-east-1"].state == "open"
+
+
+@pytest.mark.parametrize("ahead_s", [-86_400, 0, 200])
+def test_image_is_billed_from_its_creation_to_its_deletion_by_the_clouds_clock(workspace, ahead_s):
+    """The bake was killed before it recorded the creation."""
+    bill(workspace, made=False)
+    created = START + timedelta(seconds=ahead_s + 30)
+    there = [replace(image("ami-1"), made_at=created, tags={"cloudgpu:token": "t-us-east-1"})]
+    store = Images(there, time=ServerTime(workspace.clock))
+    store.time.update(format_datetime(START + timedelta(seconds=ahead_s), usegmt=True))
+    workspace.clock.sleep(3600)
+    delete_image(workspace.context, store, "us-east-1", "base")
+    entry = rows(workspace)["us-east-1"]
+    assert (entry.launched_at, entry.closed_at) == (created, store.time.now())
+    assert sum("costs are counted by the cloud's clock" in note for note in workspace.notes) == (ahead_s != 0)

@@ -5,7 +5,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from cloudgpu.aws.session.session import ServerTime
+from cloudgpu.aws.session.server_time import ServerTime
 from tests.manual_clock import ManualClock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -38,6 +38,16 @@ def test_unusable_header_changes_nothing(date):
     time = ServerTime(ManualClock(NOON))
     time.update(date)
     assert (time.now(), time.ahead()) == (NOON, timedelta(0))
+
+
+@pytest.mark.parametrize(("ahead_s", "side"), [(-200, "200 s ahead of"), (-5, ""), (5, ""), (200, "200 s behind")])
+def test_noticeable_difference_is_reported_once(ahead_s, side):
+    time = ServerTime(ManualClock(NOON))
+    time.update(format_datetime(NOON + timedelta(seconds=ahead_s), usegmt=True))
+    first, second = time.difference_to_report(), time.difference_to_report()
+    assert second == ""
+    assert first.startswith(f"this machine's clock is {side} the cloud's;" if side else "")
+    assert bool(first) is bool(side)
 
 
 def test_corrected_clock_is_noticed_at_the_next_response():

@@ -1,5 +1,6 @@
 """Find storage by its tags against moto: its parts, its users and its deletion."""
 
+import ipaddress
 from decimal import Decimal
 from typing import Any
 
@@ -9,7 +10,7 @@ from cloudgpu.aws.ec2.tagging import to_tag_list
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.aws.storage.buckets import bucket_size, empty_bucket
-from cloudgpu.aws.storage.discovery import delete_storage, stored
+from cloudgpu.aws.storage.discovery import _ipv4, delete_storage, stored
 from cloudgpu.errors import CloudError
 
 EFS = "aws:efs/fileSystem:FileSystem"
@@ -69,6 +70,25 @@ def test_storage_is_grouped_by_name_and_token(make, files, session, clock) -> No
     assert [one.data.size_gib for one in found] == [8, 16, 0]
     assert [one.token for one in stored(session, "disk")] == ["one", "two"]
     assert stored(session, "dis") == ()
+
+
+def test_mount_targets_and_groups_say_where_a_file_system_can_be_mounted(files, session, subnet) -> None:
+    place = session.client("ec2").describe_subnets(SubnetIds=[subnet])["Subnets"][0]
+    (found,) = stored(session, "files")
+    assert (found.mount_zones, found.vpc_id) == ((place["AvailabilityZone"],), place["VpcId"])
+    network = ipaddress.IPv4Network(place["CidrBlock"])
+    assert ipaddress.IPv4Address(found.mount_address(place["AvailabilityZone"])) in network
+    assert found.mount_address("us-east-1z") == f"{found.data.id}.efs.us-east-1.amazonaws.com"
+
+
+def test_invalid_address_of_a_mount_target_is_not_used() -> None:
+    assert [_ipv4(text) for text in ("10.0.0.5", "", "10.0.0.500", "$(reboot)", "fe80::1")] == [
+        "10.0.0.5",
+        "",
+        "",
+        "",
+        "",
+    ]
 
 
 def test_only_tagged_bucket_in_same_region_is_found(make, session) -> None:

@@ -1,6 +1,6 @@
 """Ledger rows close when the cloud says that their resources ended, or else at an upper bound."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from uuid import uuid4
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.app.clusters.status import list_cluster_statuses
 from cloudgpu.aws.ec2.billing_times import Lifetime
+from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.backends.aws.clusters.ledger_closing import record_node_ends
 from cloudgpu.backends.aws.sweep.sweep import AccountSweep
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
@@ -216,18 +217,15 @@ class WrongClock:
         self._cloud_clock.sleep(seconds)
 
 
-@dataclass(frozen=True)
-class CloudTime:
+class CloudTime(ServerTime):
     """The time of the cloud, whose clock is ahead of this machine's."""
 
-    clock: object
-    by: timedelta
+    def __init__(self, cloud_clock, ahead):
+        super().__init__(cloud_clock)
+        self._cloud_clock, self._ahead = cloud_clock, ahead
 
     def now(self):
-        return self.clock.now()
-
-    def ahead(self):
-        return self.by
+        return self._cloud_clock.now()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)

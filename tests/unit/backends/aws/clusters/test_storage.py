@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pytest
 
+from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
 from cloudgpu.backends.lifecycle.results import DeletionResult
@@ -13,14 +14,33 @@ from cloudgpu.backends.storage_outcome import RetainedStorage, StorageOutcome
 from cloudgpu.cli.render.cluster import deletion_lines
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import StateError, UsageError
+from cloudgpu.plan.subnets import RegionNetwork, SubnetSeen
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.state.attached_storage import missing_storage, unique_name
 from cloudgpu.state.storage_records import StorageRecords
+from tests.manual_clock import ManualClock
 from tests.unit.app.conftest import START
 
 SETS = {"name": "sets", "to": "/sets", "mode": "ro"}
 SCRATCH = {"name": "scratch", "to": "/scratch", "make": {"kind": "lustre", "size": "1200GiB"}, "keep": False}
 KEPT = {"name": "kept", "to": "/kept", "make": {"kind": "ebs", "size": "100GiB"}}
+
+
+HOMES = {"name": "homes", "to": "/homes", "make": {"kind": "efs"}}
+VPC = RegionNetwork(
+    "vpc-1",
+    subnets=tuple(
+        SubnetSeen(f"subnet-{number}", zone, size=251, free=251, way_out=way_out, target="x-1")
+        for number, zone, way_out in (
+            (1, "us-east-1c", "nat"),
+            (2, "us-east-1c", "public"),
+            (3, "us-east-1c", "public"),
+            (4, "us-east-1d", "nat"),
+            (5, "us-east-1d", "public"),
+            (6, "us-east-1f", "none"),
+        )
+    ),
+)
 
 
 def tagged_storage(name, kind, zone="", *, token="t", keep="true", owner="ann", made_for=""):
@@ -43,6 +63,8 @@ class Stores:
     there: list = field(default_factory=list)
     attached: list = field(default_factory=list)
     requested_engine: str = ""
+    vpc: object = VPC
+    time: ServerTime = field(default_factory=lambda: ServerTime(ManualClock(START)))
 
     def account(self):
         return "111122223333"
@@ -53,6 +75,7 @@ class Stores:
 
     def up(self, stack, on_event):
         keep = stack.config["keep"]
+        self.subnets = stack.config.get("subnetIds", "")
         made = tagged_storage(self.record.name, self.record.kind, stack.config.get("zone", ""), token=self.record.token,
                       keep=keep, made_for=stack.config.get("madeFor", ""))  # fmt: skip
         self.there.append(made)
@@ -63,6 +86,10 @@ class Stores:
 
     def found(self, region, name=""):
         return [storage for storage in self.there if storage.region == region and name in ("", storage.name)]
+
+    def network(self, region, request):
+        self.asked = request
+        return self.vpc
 
     def empty(self, storage):
         pass
@@ -169,6 +196,68 @@ def test_nonexistent_or_unreachable_storage_is_rejected(cluster_storage, stores,
     stores.there = [tagged_storage("sets", "efs")]
     with pytest.raises(UsageError, match="VPC that is created with the cluster"):
         cluster_storage.ready(recipe(make, SETS), *new_cluster, {"createVpc": "true"})
+
+
+def test_new_lustre_is_in_the_subnet_of_the_nodes(cluster_storage, stores, new_cluster, make):
+    record, candidate = new_cluster
+    placed = replace(candidate, subnet="subnet-3")
+    cluster_storage.ready(recipe(make, SCRATCH), record, placed, {}, {"us-east-1c": "subnet-2"})
+    assert stores.subnets == '["subnet-3"]'
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (("auto", {}), '["subnet-3", "subnet-5"]'),
+        (("auto", {"vpcId": "vpc-1", "reach": "ssm", "securityGroupId": "sg-1"}), '["subnet-3", "subnet-4"]'),
+        (("private", {"vpcId": "vpc-1"}), '["subnet-3", "subnet-4"]'),
+    ],
+)
+def test_new_efs_has_a_mount_target_in_every_zone_in_which_nodes_may_run(
+    cluster_storage, stores, new_cluster, make, settings, expected
+):
+    way, existing = settings
+    record, candidate = new_cluster
+    placed = replace(candidate, subnet="subnet-3", public_address=way)
+    cluster_storage.ready(recipe(make, HOMES), record, placed, existing, {"us-east-1c": "subnet-3"})
+    assert stores.subnets == expected
+    assert (stores.asked.vpc_id, stores.asked.security_group_id) == (
+        existing.get("vpcId", ""),
+        existing.get("securityGroupId", ""),
+    )
+
+
+def test_unknown_subnets_are_chosen_by_the_program(cluster_storage, stores, new_cluster, make):
+    cluster_storage.ready(recipe(make, HOMES), *new_cluster, {})
+    assert stores.subnets == ""
+
+
+def test_efs_is_mounted_from_the_mount_target_in_the_zone_of_the_nodes(cluster_storage, stores, new_cluster, make):
+    files = tagged_storage("sets", "efs")
+    tags = files.parts[0].tags
+    targets = [
+        StoragePart("mount-target", f"fsmt-{zone}", "us-east-1", tags, zone=zone, ip=ip)
+        for zone, ip in (("us-east-1c", "10.0.0.5"), ("us-east-1d", "10.0.1.5"))
+    ]
+    stores.there = [replace(files, parts=(*targets, *files.parts))]
+    _, ready = cluster_storage.ready(recipe(make, SETS), *new_cluster, {})
+    assert [mount.source for mount in ready.mounts] == ["10.0.0.5"]
+
+
+def test_efs_without_a_mount_target_in_the_zone_of_the_nodes_is_rejected(cluster_storage, stores, new_cluster, make):
+    files = tagged_storage("sets", "efs")
+    target = StoragePart("mount-target", "fsmt-1", "us-east-1", files.parts[0].tags, zone="us-east-1d")
+    stores.there = [replace(files, parts=(target, *files.parts))]
+    with pytest.raises(StateError, match="sets is in us-east-1d, but the nodes would be in us-east-1c"):
+        cluster_storage.ready(recipe(make, SETS), *new_cluster, {})
+
+
+@pytest.mark.parametrize("way", ["nat", "private-nat"])
+def test_file_system_behind_nat_is_rejected_before_it_is_created(cluster_storage, stores, new_cluster, make, way):
+    record, candidate = new_cluster
+    with pytest.raises(UsageError, match="the VPC that is created for nodes behind NAT"):
+        cluster_storage.ready(recipe(make, SCRATCH), record, replace(candidate, public_address=way), {})
+    assert stores.there == []
 
 
 def test_unrecorded_storage_is_deleted_only_by_owner_and_keep_tags(cluster_storage, stores):
