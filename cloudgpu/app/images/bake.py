@@ -93,6 +93,8 @@ class ImageBaker:
             message = f"image {name} already exists in {existing_images[0].region}: {_image_id(existing_images[0])}"
             delete_first = command("cloudgpu", "image", "delete", name)
             raise UsageError(message, hint=f"choose another name, or run `{delete_first}` first")
+        if not existing_images:
+            self._billing.close_deleted(f"image {name}", self.context.backend, region)
         try:
             image = self._image(plan, name, cluster, [existing for existing in existing_images if existing.id])
         except (CloudGpuError, KeyboardInterrupt):
@@ -251,8 +253,9 @@ def delete_image(context: Context, store: ImageStore, region: str, name: str) ->
     billing = RetainedBilling(context.ledger, store.time.now)
     created = {image.tags.get("cloudgpu:token", ""): image.made_at for image in reversed(existing_images)}
     billing.ended(f"image {name}", tokens, found=bool(existing_images), created=created)
-    # An interrupted deletion, or a deletion from another state home, may have left only the ledger row.
-    closed = 0 if existing_images else billing.close_deleted(f"image {name}", context.backend, region)
+    # An interrupted deletion, or a deletion from another state home, may have left only the ledger row, also that of an
+    # earlier image with this name.
+    closed = billing.close_deleted(f"image {name}", context.backend, region)
     if not existing_images and interrupted is None:
         names = ", ".join(image.name for image in store.found(region))
         known = (

@@ -118,6 +118,8 @@ class StorageManager:
             _refuse_kept(name, record, found, delete_data=delete_data)
             _refuse_used(name, found)
             if record is None and not found:
+                # A killed deletion without a record, or from another state home, may have left only the ledger row.
+                self._billing.close_deleted(f"storage {name}", self._cloud, region)
                 return DeletedStorage(name, known=False)
             parts = tuple(part.label for stored in found for part in stored.parts)
             if record is not None:

@@ -7,10 +7,12 @@ from email.utils import format_datetime
 
 import pytest
 
-from cloudgpu.app.images.bake import bake_cluster_name, delete_image
+from cloudgpu.app.images.bake import ImageBaker, bake_cluster_name, delete_image
+from cloudgpu.app.runs.stages import Stages
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, RetainedSpending
+from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.errors import AuthError, CloudError, TeardownError, UsageError
 from tests.manual_clock import ManualClock
 from tests.unit.app.conftest import START
@@ -60,12 +62,12 @@ def test_failed_node_deletion_does_not_stop_image_deletion(workspace, make, stor
     assert caught.value.hint == "cloudgpu image delete base"
 
 
-def bill(workspace, *, region="us-east-1", made=True):
+def bill(workspace, *, region="us-east-1", made=True, token=""):
     """Open the row of the image `base`, as a bake does."""
     cloud = workspace.context.cloud
     place = {"target": "aws", "account": cloud.account(), "endpoint": cloud.endpoint, "region": region}
     spending = RetainedSpending(
-        "image", "base", "snapshot", f"t-{region}", owner="ada", team="", **place, monthly_usd=Decimal(10)
+        "image", "base", "snapshot", token or f"t-{region}", owner="ada", team="", **place, monthly_usd=Decimal(10)
     )
     billing = RetainedBilling(workspace.context.ledger, workspace.clock.now)
     billing.open(spending)
@@ -87,6 +89,28 @@ def test_row_left_by_killed_deletion_is_closed_as_estimate(workspace):
     assert here.state == "closed"
     assert [part.estimated for part in here.parts.values()] == [True]
     assert elsewhere.state == "open"
+
+
+def test_row_left_by_a_killed_deletion_is_closed_with_the_next_image_of_that_name(workspace):
+    """The deletion of the new image used to close only the new image's row."""
+    bill(workspace)
+    bill(workspace, token="t")
+    delete_image(workspace.context, Images([image("ami-2")]), "us-east-1", "base")
+    closed = {row.spending.entry_id: row for row in workspace.context.ledger.entries(cluster="image base")}
+    assert {row.state for row in closed.values()} == {"closed"}
+    estimated = {entry_id: [part.estimated for part in row.parts.values()] for entry_id, row in closed.items()}
+    assert estimated == {"t-us-east-1/image": [True], "t/image": []}
+
+
+def test_row_left_by_a_killed_deletion_is_closed_by_the_next_bake(workspace, make):
+    bill(workspace)
+    workspace.cloud.refusals["us-east-1c"] = CloudError("cannot reach ec2.us-east-1")
+    baker = ImageBaker(
+        workspace.context, Requester("ann", "", "", {}), Images(), Stages(workspace.clock, lambda _: None)
+    )
+    with pytest.raises(CloudError):
+        baker.bake(make.plan(make.candidate()), "base")
+    assert rows(workspace)["us-east-1"].state == "closed"
 
 
 def test_row_of_image_still_being_baked_stays_open(workspace):

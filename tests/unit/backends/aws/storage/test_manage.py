@@ -419,6 +419,17 @@ def test_delete_of_nonexistent_storage_succeeds(manager, home):
     assert not (home.root / "storage" / "sets").exists()
 
 
+@pytest.mark.parametrize(("region", "state"), [("us-east-1", "closed"), ("eu-west-1", "open")])
+def test_row_left_by_a_killed_deletion_without_a_record_is_closed(manager, cloud, home, ledger, region, state):
+    manager.create(REQUEST)
+    StorageRecords(home).forget("sets")
+    cloud.there.clear()
+    assert manager.delete("sets", region, delete_data=True).parts == ()
+    (row,) = ledger.entries(cluster="storage sets")
+    assert row.state == state
+    assert [part.estimated for part in row.parts.values()] == [True] * (state == "closed")
+
+
 def test_storage_of_another_account_is_not_considered_deleted(manager, cloud):
     manager.create(REQUEST)
     cloud.account_id = "999900001111"
