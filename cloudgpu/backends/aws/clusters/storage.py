@@ -11,7 +11,7 @@ from cloudgpu.backends.billing.retained_prices import storage_monthly_usd as mon
 from cloudgpu.backends.storage import StorageRequest
 from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage, RetainedStorage, StorageOutcome
 from cloudgpu.engine.config import list_setting
-from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
+from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
 from cloudgpu.node.bootstrap.storage_mounts import Mount, parse_kind
 from cloudgpu.plan.network_access import GATEWAYS, NetworkRequest
 from cloudgpu.plan.plan import Candidate
@@ -263,7 +263,7 @@ def _all_or_raise(pieces: Sequence[tuple[str, str]], end: Callable[[str, str], o
     if errors:
         left = [line for err in errors for line in tuple(getattr(err, "left", ())) or (err.message,)]
         hint = "; ".join(dict.fromkeys(err.hint for err in errors if err.hint))
-        raise TeardownError("; ".join(err.message for err in errors), left=left, hint=hint) from errors[0]
+        raise TeardownError("; ".join(err.message for err in errors), left=left, hint=hint) from decisive_cause(errors)
 
 
 def clear_deletion_marks(record: ClusterRecord) -> ClusterRecord:

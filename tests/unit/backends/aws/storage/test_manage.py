@@ -243,7 +243,7 @@ def test_storage_without_recorded_subnets_stays_where_it_is(manager, cloud):
             VPC,
             "us-east-1c",
             {"subnet_id": "subnet-9", "own_subnet": True, "own_network": True},
-            ("subnet-9 is not in vpc-1, not in us-east-1c", "change or remove the setting subnet_id"),
+            ("subnet-9 is not in vpc-1", "change or remove the setting subnet_id"),
         ),
         (
             RegionNetwork(missing="us-east-1 has no default VPC", is_default=True),
