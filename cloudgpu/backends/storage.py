@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.clock import utc_text
+from cloudgpu.engine.config import list_setting
 from cloudgpu.state.storage_records import StorageRecord
 
 
@@ -29,6 +30,22 @@ class StorageRequest:
     config: Mapping[str, str]
     made_for: str = ""
     subnets: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def label(self) -> str:
+        """Name for messages, such as `efs storage homes`."""
+        return f"{self.kind} storage {self.name}"
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Region and zone; the zone is empty if the kind is not zonal."""
+        return self.region, self.config.get("zone", "")
+
+    @property
+    def program_config(self) -> dict[str, str]:
+        """The program's settings with the chosen subnets, which the record keeps for a resumed creation."""
+        subnets = sorted(self.subnets.values())
+        return {**self.config, **({"subnetIds": list_setting(subnets)} if subnets else {})}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """`storage`: create and delete storage by name, independently of clusters."""
 
 from collections.abc import Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
@@ -12,7 +13,7 @@ from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, storage_spending
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
 from cloudgpu.engine.base import Stack
-from cloudgpu.engine.config import list_setting, read_list_setting
+from cloudgpu.engine.config import read_list_setting
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.paths import bundled_folder
@@ -47,9 +48,7 @@ class StorageManager:
         if request.kind not in FILE_SYSTEMS or self._records.get(request.name) is not None:
             return None
         seen = self._cloud.network(request.region, network)
-        need = mount_need(request.kind, seen, network)
-        what = f"{request.kind} storage {request.name}"
-        return require_mount_subnets(what, seen, (request.region, request.config.get("zone", "")), need)
+        return require_mount_subnets(request.label, seen, request.place, mount_need(request.kind, seen, network))
 
     def create(self, request: StorageRequest) -> CreatedStorage:
         """Create storage or finish an interrupted creation. Existing storage that matches is left unchanged.
@@ -202,8 +201,7 @@ class StorageManager:
             disposable=request.disposable,
             made_for=request.made_for,
             engine=self._cloud.requested_engine or "direct",
-            # Recorded, so that a creation that continues after an interruption does not choose other subnets.
-            config={**request.config, **own, **_subnet_setting(request)},
+            config={**request.program_config, **own},
         )
 
     def _made(self, record: StorageRecord) -> StorageRecord:
@@ -223,11 +221,10 @@ class StorageManager:
 
     def _started(self, record: StorageRecord) -> datetime:
         """Return the creation time by the cloud's clock; the earlier time of the record if the cloud reports none."""
-        try:
-            found = self._tagged(record.name, {record.region}, {record.token})
-        except CloudGpuError:
-            found = []
-        return self._billing.started(created_at(found), record.created_at)
+        reported = None
+        with suppress(CloudGpuError):
+            reported = created_at(self._tagged(record.name, {record.region}, {record.token}))
+        return self._billing.started(reported, record.created_at)
 
     def _undo(self, record: StorageRecord, cause: CloudGpuError) -> None:
         """Delete partly created storage, which contains no data, so that it does not incur costs."""
@@ -372,11 +369,6 @@ class StorageManager:
             owner = found[0].tag("cloudgpu:owner") or "an unknown owner"
             message = f"storage {request.name} already exists in {request.region} and belongs to {owner}"
             raise UsageError(message, hint="choose another name; `cloudgpu storage list` lists existing storage")
-
-
-def _subnet_setting(request: StorageRequest) -> dict[str, str]:
-    subnets = sorted(request.subnets.values())
-    return {"subnetIds": list_setting(subnets)} if subnets else {}
 
 
 def _comparable(text: str) -> str:

@@ -1,170 +1,23 @@
 """`storage create` and `storage delete`: idempotence, rejected requests, and verified deletion."""
 
 import json
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from decimal import Decimal
-from email.utils import format_datetime
 
 import pytest
 
-from cloudgpu.aws.session.server_time import ServerTime
-from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
-from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.aws.storage.overview import list_storage
-from cloudgpu.backends.base import Context
-from cloudgpu.backends.billing.retained_billing import storage_spending
-from cloudgpu.backends.storage import StorageRequest
-from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import (
     BadRequestError,
     BusyError,
     CapacityError,
     CloudError,
-    PlanError,
     StateError,
     TeardownError,
     UsageError,
 )
-from cloudgpu.ledger.store import open_ledger
-from cloudgpu.paths import Home
-from cloudgpu.plan.network_access import NetworkRequest
-from cloudgpu.plan.subnets import RegionNetwork, SubnetSeen
-from cloudgpu.state.record_store import RecordStore
 from cloudgpu.state.storage_records import StorageRecords
-from tests.manual_clock import ManualClock
-
-START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-REQUEST = StorageRequest("sets", "lustre", "us-east-1", False, {"zone": "us-east-1c", "sizeGib": "1200"})
-
-
-VPC = RegionNetwork(
-    "vpc-1",
-    subnets=(
-        SubnetSeen("subnet-1", "us-east-1c", size=251, free=251, way_out="nat", target="nat-1"),
-        SubnetSeen("subnet-2", "us-east-1c", size=251, free=251, way_out="public", target="igw-1"),
-    ),
-)
-
-
-def held(record, *, users=(), kind="lustre", keep="true") -> TaggedStorage:
-    tags = {
-        "cloudgpu:storage": record.name,
-        "cloudgpu:kind": kind,
-        "cloudgpu:owner": record.owner,
-        "cloudgpu:keep": keep,
-        "cloudgpu:token": record.token,
-    }
-    size = Decimal(1200)
-    parts = (
-        StoragePart(kind, "fs-1", record.region, tags, "AVAILABLE", size, START, "SCRATCH_2"),
-        StoragePart("security-group", "sg-1", record.region, tags),
-    )
-    return TaggedStorage(record.name, record.token, record.region, parts, users)
-
-
-@dataclass
-class ScriptedStorage:
-    """A cloud whose engine creates one file system and whose search finds it."""
-
-    target: str = "aws"
-    endpoint: str = ""
-    account_id: str = "111122223333"
-    refuses: Exception | None = None
-    refuses_end: list = field(default_factory=list)
-    destroys: bool = True
-    there: list = field(default_factory=list)
-    calls: list = field(default_factory=list)
-    seen: object = None
-    requested_engine: str = ""
-    buckets: tuple = ()
-    hint: str = ""
-    vpc: object = VPC
-    time: ServerTime | None = None
-    created_at: datetime | None = None
-
-    def account(self):
-        return self.account_id
-
-    def engine(self, record):
-        self.record = record
-        return self
-
-    def up(self, stack, on_event):
-        self.calls.append("up")
-        self.stack = stack
-        made = held(self.record, keep=stack.config["keep"])
-        data = replace(made.parts[0], created_at=self.created_at)
-        self.there.append(replace(made, parts=(data, *made.parts[1:])))
-        if self.seen:
-            self.seen(stack)
-        if self.refuses:
-            raise self.refuses
-        return AppliedStack({"kind": "lustre", "id": "fs-1", "mountName": "mnt"})
-
-    def destroy(self, stack, on_event):
-        self.calls.append("destroy")
-        if self.destroys:
-            self.there = [storage for storage in self.there if storage.token != self.record.token]
-
-    def found(self, region, name=""):
-        return [storage for storage in self.there if storage.region == region and name in ("", storage.name)]
-
-    def network(self, region, request):
-        return self.vpc
-
-    def require_bucket(self, region, url):
-        if url not in self.buckets:
-            raise BadRequestError(f"there is no bucket {url}", code="NoSuchBucket")
-
-    def role_hint(self, record, cause):
-        return self.hint
-
-    def empty(self, storage):
-        self.calls.append("empty")
-
-    def end(self, storage):
-        self.calls.append("end")
-        if not self.refuses_end:
-            self.there.remove(storage)
-        return list(self.refuses_end)
-
-
-@pytest.fixture
-def home(tmp_path):
-    return Home(tmp_path / "home").ensure()
-
-
-@pytest.fixture
-def cloud():
-    return ScriptedStorage()
-
-
-@pytest.fixture
-def events():
-    return []
-
-
-@pytest.fixture
-def ledger(home):
-    with open_ledger(f"sqlite:///{home.ledger_db}") as opened:
-        yield opened
-
-
-@pytest.fixture
-def manager(cloud, home, events, ledger):
-    clock = ManualClock(START)
-    cloud.time = ServerTime(clock)
-    context = Context(
-        backend=None,  # not called: the manager receives the cloud
-        ledger=ledger,
-        records=RecordStore(home),
-        home=home,
-        clock=clock,
-        owner="ada",
-        emit=events.append,
-    )
-    return StorageManager(cloud, context, "lab")
+from tests.unit.backends.aws.storage.conftest import REQUEST, ScriptedStorage, held
 
 
 def test_storage_record_is_written_before_the_first_call(manager, cloud, home):
@@ -208,75 +61,6 @@ def test_storage_of_version_0_1_0_has_the_same_options(manager):
     other = {**lists, "subnetIds": '["subnet-1"]'}
     with pytest.raises(UsageError, match="already exists with different options"):
         manager.create(replace(REQUEST, config={**REQUEST.config, **other}))
-
-
-def test_resumed_creation_uses_the_recorded_subnets(manager, cloud, home):
-    chosen = manager.choose_subnets(REQUEST, NetworkRequest())
-    record = manager.create(replace(REQUEST, subnets=chosen.ids)).record
-    assert json.loads(cloud.stack.config["subnetIds"]) == ["subnet-2"]
-    StorageRecords(home).save(record, state="making")
-    assert manager.choose_subnets(REQUEST, NetworkRequest()) is None
-    again = manager.create(replace(REQUEST, subnets={"us-east-1c": "subnet-1"}))
-    assert json.loads(again.record.config["subnetIds"]) == ["subnet-2"]
-    assert json.loads(cloud.stack.config["subnetIds"]) == ["subnet-2"]
-    assert not manager.create(REQUEST).made
-
-
-def test_storage_without_recorded_subnets_stays_where_it_is(manager, cloud):
-    """A record of an earlier version."""
-    manager.create(REQUEST)
-    assert "subnetIds" not in cloud.stack.config
-    assert manager.choose_subnets(REQUEST, NetworkRequest()) is None
-    assert not manager.create(replace(REQUEST, subnets={"us-east-1c": "subnet-2"})).made
-
-
-@pytest.mark.parametrize(
-    ("vpc", "zone", "settings", "refusal"),
-    [
-        (
-            VPC,
-            "us-east-1d",
-            {},
-            ("vpc-1 has no subnet in us-east-1d", "create a subnet in us-east-1d"),
-        ),
-        (
-            VPC,
-            "us-east-1c",
-            {"subnet_id": "subnet-9", "own_subnet": True, "own_network": True},
-            ("subnet-9 is not in vpc-1", "change or remove the setting subnet_id"),
-        ),
-        (
-            RegionNetwork(missing="us-east-1 has no default VPC", is_default=True),
-            "us-east-1c",
-            {},
-            (
-                "us-east-1 has no default VPC",
-                "set vpc_id, set create_vpc to true, or run `aws ec2 create-default-vpc --region us-east-1`",
-            ),
-        ),
-        (
-            RegionNetwork(unknown="denied"),
-            "us-east-1c",
-            {"public_address": "private", "vpc_id": "vpc-1", "own_network": True},
-            ("cannot tell which subnets of us-east-1 are private: denied", "set subnet_id"),
-        ),
-        (RegionNetwork("vpc-1"), "", {}, ("vpc-1 has no subnet", "")),
-    ],
-)
-def test_file_system_without_a_suitable_subnet_is_refused(manager, cloud, vpc, zone, settings, refusal):
-    cloud.vpc = vpc
-    request = replace(REQUEST, kind="lustre" if zone else "efs", config={"zone": zone})
-    with pytest.raises(PlanError) as refused:
-        manager.choose_subnets(request, NetworkRequest(**settings))
-    assert (list(refused.value.findings), refused.value.hint) == ([refusal[0]], refusal[1])
-    assert cloud.calls == []
-    assert manager.choose_subnets(replace(request, kind="s3"), NetworkRequest(**settings)) is None
-
-
-def test_unreadable_vpc_leaves_the_choice_to_the_program(manager, cloud):
-    cloud.vpc = RegionNetwork(unknown="denied")
-    chosen = manager.choose_subnets(REQUEST, NetworkRequest())
-    assert (chosen.ids, chosen.network.unknown) == ({}, "denied")
 
 
 def test_storage_create_resumes_with_its_original_engine(manager, cloud, home):
@@ -419,17 +203,6 @@ def test_delete_of_nonexistent_storage_succeeds(manager, home):
     assert not (home.root / "storage" / "sets").exists()
 
 
-@pytest.mark.parametrize(("region", "state"), [("us-east-1", "closed"), ("eu-west-1", "open")])
-def test_row_left_by_a_killed_deletion_without_a_record_is_closed(manager, cloud, home, ledger, region, state):
-    manager.create(REQUEST)
-    StorageRecords(home).forget("sets")
-    cloud.there.clear()
-    assert manager.delete("sets", region, delete_data=True).parts == ()
-    (row,) = ledger.entries(cluster="storage sets")
-    assert row.state == state
-    assert [part.estimated for part in row.parts.values()] == [True] * (state == "closed")
-
-
 def test_storage_of_another_account_is_not_considered_deleted(manager, cloud):
     manager.create(REQUEST)
     cloud.account_id = "999900001111"
@@ -489,66 +262,3 @@ def test_failed_creation_points_at_the_missing_service_linked_role(manager, clou
     with pytest.raises(CloudError) as found:
         manager.create(REQUEST)
     assert (found.value.hint, cloud.there) == ("the account has no role R", [])
-
-
-@pytest.fixture
-def skewed(manager, cloud):
-    """Set the cloud's clock ahead of this machine's, let storage be created 30 s later, and return the cloud's time."""
-
-    def skewed(ahead_s, created_after_s=30):
-        cloud.time.update(format_datetime(START + timedelta(seconds=ahead_s), usegmt=True))
-        cloud.created_at = START + timedelta(seconds=ahead_s + created_after_s)
-        return cloud.time
-
-    return skewed
-
-
-@pytest.mark.parametrize("ahead_s", [-86_400, -200, 0, 200, 86_400])
-def test_storage_is_billed_from_its_creation_to_its_deletion_by_the_clouds_clock(
-    manager, cloud, ledger, events, skewed, ahead_s
-):
-    time = skewed(ahead_s)
-    manager._context.clock.sleep(60)
-    record = manager.create(REQUEST).record
-    manager._context.clock.sleep(3600)
-    manager.delete("sets", "us-east-1", delete_data=True)
-    (entry,) = ledger.entries(cluster="storage sets")
-    assert (entry.launched_at, record.created_at) == (cloud.created_at, cloud.created_at)
-    assert abs((entry.closed_at - cloud.created_at).total_seconds() - 3630) <= 1
-    assert entry.closed_at == time.now()
-    notes = [event.text for event in events if "clock is" in event.text]
-    side = "behind" if ahead_s > 0 else "ahead of"
-    assert len(notes) == (ahead_s != 0)
-    assert all(f"s {side} the cloud's; costs are counted by the cloud's clock" in note for note in notes)
-
-
-@pytest.mark.parametrize("after_s", [-(10**10), 10**8])
-def test_implausible_creation_time_is_replaced_by_the_time_before_the_creation(manager, ledger, skewed, after_s):
-    time = skewed(200, after_s)
-    before = time.now()
-    manager.create(REQUEST)
-    (entry,) = ledger.entries(cluster="storage sets")
-    assert entry.launched_at == before
-
-
-def test_lost_row_of_storage_is_restored_with_the_clouds_creation_time(manager, cloud, home, ledger, skewed, tmp_path):
-    skewed(200)
-    manager.create(REQUEST)
-    with open_ledger(f"sqlite:///{tmp_path}/other.db") as other:
-        context = replace(manager._context, ledger=other)
-        again = StorageManager(cloud, context, "lab")
-        again.delete("sets", "us-east-1", delete_data=True)
-        (entry,) = other.entries(cluster="storage sets")
-    assert entry.launched_at == cloud.created_at
-
-
-def test_storage_of_a_killed_creation_is_billed_from_the_clouds_creation_time(manager, cloud, home, ledger, skewed):
-    skewed(200)
-    record = manager.create(REQUEST).record
-    StorageRecords(home).save(record, state="making")  # as if the command was killed before it recorded the creation
-    billing = manager._billing
-    row = replace(storage_spending(record), token="killed")
-    billing.open(row)
-    billing.ended("storage sets", ["killed"], found=True, created={"killed": cloud.created_at})
-    entry = next(one for one in ledger.entries(cluster="storage sets") if one.spending.entry_id.startswith("killed"))
-    assert (entry.launched_at, entry.state) == (cloud.created_at, "closed")
