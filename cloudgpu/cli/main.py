@@ -125,6 +125,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 code = interruptions.exit_code(_run(own, remote, screen))
             for note in failure_notes.take(code):
                 screen.remark(f"note: {note}")
+        except KeyboardInterrupt as end:  # a signal while the resources of a finished command were being closed
+            code = interruptions.exit_code(_interrupted(end, screen))
         except Exception as bug:
             if screen.json_mode and Screen.documents == documents:
                 screen.document(failure_json(type(bug).__name__, str(bug), "", 1, []))

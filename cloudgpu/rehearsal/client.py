@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,21 +11,17 @@ from typing import Any
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import CloudGpuError, NewerFormatError, RehearsalError
-from cloudgpu.files import parse_json
 from cloudgpu.paths import Home, ensure_writable
 from cloudgpu.rehearsal.layout import ENDPOINT_FORMAT, RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import access_keys, process
 from cloudgpu.rehearsal.server.access_keys import load
-from cloudgpu.rehearsal.server.control_auth import HEADER, sign_call
+from cloudgpu.rehearsal.server.control_auth import exchange
 from cloudgpu.rehearsal.simulated_time import clock_ahead
 from cloudgpu.text import command
 
 _START_LIMIT_S = 60.0
-_STOP_LIMIT_S = 60.0
-_POLL_S = 0.02
 _RESPONSE_LIMIT_S = 30.0
-_SHOWN_CHARACTERS = 300
 _HEALTH_LIMIT_S = 3.0
 _OK = 200
 _SERVER_ERROR = 500
@@ -134,27 +129,63 @@ def stop(home: Home) -> bool:
         StateError: A newer version wrote the files of the rehearsal cloud, or the state home cannot be written.
         RehearsalError: The server did not respond, did not stop before the deadline, or runs on another machine.
     """
-    files = RehearsalFiles.of(home)
-    process.running_server_pid(files)  # raises an error if the server is elsewhere, where its end cannot be observed
-    cloud = _recorded(files)
-    health = _health(cloud) if cloud is not None else None
-    if health is None and (NodeHostClient(files.nodes).running() or process.running_server_pid(files) is not None):
-        # If the server was killed and its nodes kept running, start a server, because only a server can stop the nodes
-        # and record that they stopped. If the server is running but its endpoint or key file is damaged, wait until
-        # the server has rewritten the file. `ensure_running` handles both cases.
-        cloud = ensure_running(home)
-        health = _health(cloud)
-    if cloud is None or health is None:
-        return False
-    call(cloud, "POST", "stop")
-    clock = SystemClock()
-    deadline = clock.monotonic() + _STOP_LIMIT_S
-    while process.is_alive(int(health["pid"])):
+    files, clock = RehearsalFiles.of(home), SystemClock()
+    host = NodeHostClient(files.nodes)
+    was_running = process.running_server_pid(files) is not None or host.running()
+    while (cloud := _responding(files, clock)) is not None or host.running():
+        was_running = True
+        if cloud is None:
+            # The server exited without its nodes. Only a server can stop them and record that they stopped.
+            cloud = ensure_running(home)
+        if _stop_server(cloud, clock):
+            break
+    # A server that was killed while it stopped leaves a node host that is still stopping its nodes.
+    process.wait_while(host.exiting, clock, f"the node host of {files.nodes} did not exit", files)
+    return was_running
+
+
+def _responding(files: RehearsalFiles, clock: Clock) -> RehearsalClient | None:
+    """Return the server that responds, or None if there is none.
+
+    Waits for a server that is starting, is stopping or has to rewrite its damaged endpoint file.
+    """
+    found: list[RehearsalClient] = []
+
+    def undecided() -> bool:
+        cloud = _recorded(files)
+        if cloud is not None and _health(cloud) is not None:
+            found.append(cloud)
+        return not found and process.running_server_pid(files) is not None
+
+    process.wait_while(undecided, clock, "the rehearsal server did not respond", files)
+    return found[0] if found else None
+
+
+def _stop_server(cloud: RehearsalClient, clock: Clock) -> bool:
+    """Stop a server, and wait until it has exited. Return False if it exited before the call, so its nodes may run.
+
+    Raises:
+        RehearsalError: The server rejected the call or did not stop before the deadline.
+    """
+    try:
+        request_stop(cloud)
+        received = True
+    except RehearsalError:
+        if _health(cloud) is not None:
+            raise
+        received = False  # another command stopped the server
+    deadline = clock.monotonic() + process.STOP_LIMIT_S
+    while process.is_alive(cloud.pid):
         if clock.monotonic() > deadline:
-            message = f"the rehearsal server (pid {health['pid']}) did not stop within {_STOP_LIMIT_S:.0f} s"
-            raise RehearsalError(message, hint=command("kill", health["pid"]))
-        clock.sleep(_POLL_S)
-    return True
+            message = f"the rehearsal server (pid {cloud.pid}) did not stop within {process.STOP_LIMIT_S:.0f} s"
+            raise RehearsalError(message, hint=command("kill", str(cloud.pid)))
+        clock.sleep(process.POLL_S)
+    return received
+
+
+def request_stop(cloud: RehearsalClient) -> None:
+    """Ask the server to stop its nodes and exit, and return before it has. Raises the errors of `call`."""
+    call(cloud, "POST", "stop")
 
 
 def status(home: Home) -> RehearsalStatus:
@@ -283,20 +314,6 @@ def advance(cloud: RehearsalClient, seconds: float) -> None:
     call(cloud, "POST", "advance", {"seconds": seconds})
 
 
-def env_lines(cloud: RehearsalClient) -> list[str]:
-    """Return the shell commands that point any AWS client at this cloud."""
-    values = {
-        "AWS_ENDPOINT_URL": cloud.url,
-        "AWS_ACCESS_KEY_ID": cloud.access_key_id,
-        "AWS_SECRET_ACCESS_KEY": cloud.secret_access_key,
-        "AWS_DEFAULT_REGION": cloud.region,
-        "AWS_REGION": cloud.region,
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    unset = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "AWS_ENDPOINT_URL_EC2")
-    return [f"export {name}={shlex.quote(value)}" for name, value in values.items()] + [f"unset {' '.join(unset)}"]
-
-
 def call(
     cloud: RehearsalClient, method: str, name: str, value: object = None, *, limit_s: float = _RESPONSE_LIMIT_S
 ) -> Any:  # noqa: ANN401 - JSON
@@ -307,7 +324,8 @@ def call(
     """
     body = b"" if value is None else json.dumps(value).encode()
     try:
-        status_code, response = _exchange(cloud, method, f"/_cloudgpu/{name}", body, limit_s)
+        address, secret = cloud.url.removeprefix("http://"), cloud.secret_access_key
+        status_code, response = exchange(address, secret, method, f"/_cloudgpu/{name}", body, limit_s)
     except (OSError, http.client.HTTPException, ValueError) as err:
         message = f"the rehearsal cloud at {cloud.url} does not respond: {err}"
         raise RehearsalError(message, hint="cloudgpu rehearsal start") from err
@@ -316,22 +334,6 @@ def call(
         hint = _RESTART if status_code >= _SERVER_ERROR else "see docs/reference/faults.md for the accepted values"
         raise RehearsalError(message, hint=hint)
     return response
-
-
-def _exchange(cloud: RehearsalClient, method: str, target: str, body: bytes, limit_s: float) -> tuple[int, Any]:
-    address = cloud.url.removeprefix("http://")
-    connection = http.client.HTTPConnection(address, timeout=limit_s)
-    try:
-        headers = {HEADER: sign_call(cloud.secret_access_key, method, target, body), "Content-Type": "application/json"}
-        connection.request(method, target, body=body or None, headers=headers)
-        response = connection.getresponse()
-        content = response.read()
-        try:
-            return response.status, parse_json(content)
-        except ValueError:
-            return response.status, {"error": content.decode(errors="replace").strip()[:_SHOWN_CHARACTERS]}
-    finally:
-        connection.close()
 
 
 def _recorded(files: RehearsalFiles) -> RehearsalClient | None:
@@ -363,22 +365,23 @@ def _health(cloud: RehearsalClient) -> dict[str, Any] | None:
 
 def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[str]) -> RehearsalClient:
     ensure_writable(files.root, process.START_BYTES)
-    files.failure.unlink(missing_ok=True)
-    if process.running_server_pid(files) is None:
-        access_keys.repair(files.keys, saved_key_id(files))
-    pid = process.spawn(home, files, options)
+    pid, lost_lock = 0, False
     deadline = clock.monotonic() + _START_LIMIT_S
     while clock.monotonic() < deadline:
         cloud = find_running(home)
         if cloud is not None:
             return cloud
-        # A server started by a command that was killed may still be starting. It holds the lock, so our server exits.
-        if not process.is_alive(pid) and process.running_server_pid(files) is None:
-            cloud = find_running(home)
-            if cloud is None:
+        # Another server that holds the lock is starting, because the command that started it was killed, or stopping.
+        holder = process.running_server_pid(files)
+        lost_lock = lost_lock or (pid != 0 and holder not in (None, 0, pid))
+        if holder is None and not (pid and process.is_alive(pid)):
+            if pid and not lost_lock:
                 raise process.start_error(files)
-            return cloud
-        clock.sleep(_POLL_S)
+            files.failure.unlink(missing_ok=True)
+            access_keys.repair(files.keys, saved_key_id(files))
+            pid, lost_lock = process.spawn(home, files, options), False
+            deadline = clock.monotonic() + _START_LIMIT_S
+        clock.sleep(process.POLL_S)
     message = f"the rehearsal server did not respond within {_START_LIMIT_S:.0f} s: {process.last_log_lines(files.log)}"
     raise RehearsalError(message, hint=f"see {command(str(files.log))}")
 

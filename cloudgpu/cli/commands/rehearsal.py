@@ -12,7 +12,7 @@ from cloudgpu.cli.commands import rehearsal_conditions
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.lazy import Deferred, LazyCommand, LazyGroup
 from cloudgpu.cli.options.shared import Json, Yes
-from cloudgpu.cli.render.rehearsal import status_json, status_lines
+from cloudgpu.cli.render.rehearsal import env_lines, status_json, status_lines
 from cloudgpu.errors import LedgerError
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
@@ -134,10 +134,10 @@ def env(
     only with the simulated cloud.
     """
     context = command_context()
-    lines = client.env_lines(start_rehearsal(context.environment))
+    lines = env_lines(start_rehearsal(context.environment))
     if pulumi:
         lines += _pulumi_lines(context.home)
-    # The output is for `eval`, so a pipe must receive it unchanged; `client.env_lines` quotes every value.
+    # The output is for `eval`, so a pipe must receive it unchanged; `env_lines` quotes every value.
     context.screen.raw("".join(f"{line}\n" for line in lines))
 
 

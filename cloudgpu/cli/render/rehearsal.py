@@ -1,5 +1,6 @@
 """Render the state of the rehearsal cloud, as text and as JSON, always marked as simulated."""
 
+import shlex
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -7,7 +8,7 @@ from cloudgpu.cli.terminal.number_format import format_time, relative_time
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.recipe.units import DurationS
-from cloudgpu.rehearsal.client import NodeInfo, RehearsalStatus
+from cloudgpu.rehearsal.client import NodeInfo, RehearsalClient, RehearsalStatus
 from cloudgpu.text import command
 
 _COLUMNS = (
@@ -80,3 +81,17 @@ def _clock(ahead: timedelta, now: datetime) -> list[str]:
 def _row(node: NodeInfo) -> tuple[str, ...]:
     where = f"{node.user}@{node.address} port {node.port}" if node.address else "not listening"
     return node.instance_id, node.instance_type, node.zone, node.state, node.cluster, where, node.host_key
+
+
+def env_lines(cloud: RehearsalClient) -> list[str]:
+    """Return the shell commands that point any AWS client at this cloud."""
+    values = {
+        "AWS_ENDPOINT_URL": cloud.url,
+        "AWS_ACCESS_KEY_ID": cloud.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": cloud.secret_access_key,
+        "AWS_DEFAULT_REGION": cloud.region,
+        "AWS_REGION": cloud.region,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    unset = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "AWS_ENDPOINT_URL_EC2")
+    return [f"export {name}={shlex.quote(value)}" for name, value in values.items()] + [f"unset {' '.join(unset)}"]

@@ -192,6 +192,10 @@ class NodeHostClient:
             return False
         return True
 
+    def exiting(self) -> bool:
+        """Return True if a host exists but accepts no calls, because it is stopping its nodes or still starting."""
+        return not self.running() and self._is_locked()
+
     def close(self) -> None:
         """Shut down the host, and start no other: a call that another thread is making or retrying fails.
 

@@ -276,8 +276,8 @@ def _create_http_server(application: Application, guard: LargeBodyGuard, endpoin
 
 
 @contextmanager
-def hold_server_lock(files: RehearsalFiles) -> Iterator[None]:
-    """Hold the state home's server lock; the kernel releases the lock when this process exits.
+def hold_server_lock(files: RehearsalFiles) -> Iterator[BufferedWriter]:
+    """Hold the state home's server lock while the block runs, and yield the lock's file.
 
     Raises:
         RehearsalError: Another server holds the lock.
@@ -289,7 +289,7 @@ def hold_server_lock(files: RehearsalFiles) -> Iterator[None]:
         lock.truncate(0)
         lock.write(f"{os.getpid()} {this_system()} {socket.gethostname()}".encode())
         lock.flush()
-        yield
+        yield lock
 
 
 def _try_lock(lock: BufferedWriter) -> bool:
@@ -338,7 +338,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     files = RehearsalFiles.of(home)
     try:
         make_private_directory(files.root)
-        with hold_server_lock(files):
+        with hold_server_lock(files) as lock:
+            # The kernel releases the lock only when this process exits, which is what `rehearsal stop` waits for.
+            os.dup(lock.fileno())
             host = NodeHostClient(files.nodes, envs=options.envs)
             server = RehearsalServer(home, host, SystemClock(), idle_minutes=options.idle_minutes)
             signal.signal(signal.SIGTERM, lambda *_: server.leave())

@@ -6,11 +6,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from cloudgpu.clock import Clock
 from cloudgpu.errors import RehearsalError
 from cloudgpu.files import make_private_directory, open_descriptor, open_for_appending, open_for_reading
 from cloudgpu.paths import Home, ensure_writable, unwritable_error
@@ -20,8 +21,10 @@ from cloudgpu.text import command
 
 START_BYTES: Final = 1 << 16
 """Free disk space, in bytes, required to start the server, which writes less than this before the first API call."""
+STOP_LIMIT_S: Final = 60.0
+"""Time limit for the exit of a server that is stopping and of its node host."""
+POLL_S: Final = 0.02
 _LOG_TAIL_LINES = 15
-_POLL_S = 0.05
 _LOCK_BYTES = 512
 _LOG_TAIL_BYTES = 1 << 16
 _RESET_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
@@ -87,7 +90,7 @@ def kill_server(pid: int, limit_s: float) -> bool:
             os.kill(pid, number)
         deadline = time.monotonic() + limit_s / 2
         while is_alive(pid) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
         if not is_alive(pid):
             return True
     return False
@@ -121,6 +124,22 @@ def spawn(home: Home, files: RehearsalFiles, arguments: Sequence[str]) -> int:
         )
     finally:
         os.close(log)
+
+
+def wait_while(condition: Callable[[], bool], clock: Clock, message: str, files: RehearsalFiles) -> None:
+    """Wait while a condition is true.
+
+    Raises:
+        RehearsalError: The condition was still true at the deadline.
+    """
+    deadline = clock.monotonic() + STOP_LIMIT_S
+    while condition():
+        if clock.monotonic() > deadline:
+            raise RehearsalError(
+                f"{message} within {STOP_LIMIT_S:.0f} s: {last_log_lines(files.log)}",
+                hint=command("cloudgpu", "rehearsal", "reset"),
+            )
+        clock.sleep(POLL_S)
 
 
 def last_log_lines(log: Path) -> str:

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ _MODELS = ("ec2", "efs", "iam", "s3", "scheduler", "ssm")
 def _serve(root: str, faults: list[dict[str, Any]], prepare: Callable[[], None] | None) -> None:
     """Run a server in a forked process. It starts within milliseconds because moto is already loaded."""
     from cloudgpu.clock import SystemClock
-    from cloudgpu.rehearsal.server.main import RehearsalServer
+    from cloudgpu.rehearsal.server.main import RehearsalServer, hold_server_lock
     from tests.rehearsal.fake_nodes import FakeNodeHost
 
     if prepare is not None:
@@ -35,7 +36,8 @@ def _serve(root: str, faults: list[dict[str, Any]], prepare: Callable[[], None] 
     server = RehearsalServer(home, FakeNodeHost(home.root / "nodes.json"), SystemClock())
     server.faults.put(faults)
     signal.signal(signal.SIGTERM, lambda *_: server.leave())
-    server.run()
+    with hold_server_lock(RehearsalFiles.of(home)):
+        server.run()
 
 
 def _preload() -> None:
@@ -71,7 +73,8 @@ class ServerProcess:
     def end(self, signal_number: int = signal.SIGTERM) -> None:
         """Send a signal to the server and wait until it exits."""
         if self._process.is_alive():
-            os.kill(self._process.pid, signal_number)
+            with suppress(ProcessLookupError):  # a command under test may have reaped it
+                os.kill(self._process.pid, signal_number)
         self._process.join(30)
 
     def was_killed(self) -> bool:

@@ -17,6 +17,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from cloudgpu.cli.render.rehearsal import env_lines
 from cloudgpu.errors import RehearsalError
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
@@ -261,7 +262,7 @@ def test_key_files_are_readable_only_by_the_owner(home):
 
 def test_printed_environment_configures_an_unmodified_boto3_client(home):
     cloud = client.ensure_running(home)
-    lines = "\n".join(client.env_lines(cloud))
+    lines = "\n".join(env_lines(cloud))
     code = "import boto3; print(boto3.client('sts').get_caller_identity()['Account'])"
     script = f'{lines}\nexec {sys.executable} -c "$1"'
     clean = {"PATH": os.environ["PATH"], "HOME": str(home.root)}

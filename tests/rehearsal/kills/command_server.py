@@ -10,6 +10,8 @@ A command writes each kill point that it reaches as a line to the file `trace`, 
     CreateFleet#1 effect    the call has taken effect and its response has arrived but has not been read
     CreateFleet#1 answer    the response has been read but not processed
     file#12                 the twelfth file change in the state home is about to be made
+    step stop#1 before      the first step of this name (see `STEPS`) is about to be taken
+    step stop#1 effect      the step has been taken, and nothing has been done since
 With `clock`, the command uses the simulated clock in that file and waits as long for an unanswered call as on AWS.
 """
 
@@ -31,6 +33,11 @@ sys.path.append(str(pathlib.Path(__file__).parents[1] / "forking"))
 from preload import preload
 
 FILE_CHANGES = ((os, "fsync"), (os, "ftruncate"), (pathlib.Path, "replace"), (pathlib.Path, "unlink"))
+STEPS = {
+    "stop": ("cloudgpu.rehearsal.client", "request_stop"),
+    "record": ("cloudgpu.backends.billing.stopped_nodes", "record_stop"),
+}
+"""Functions that are kill points of `rehearsal stop`, which makes no AWS calls."""
 _RESPONSE_S = 600
 
 
@@ -68,6 +75,21 @@ class Tracer:
         endpoint.make_request = self._traced_make_request(endpoint.make_request)
         session.send = self._traced_send(session.send)
         http.client.HTTPConnection.getresponse = self._traced_getresponse(http.client.HTTPConnection.getresponse)
+
+    def trace_steps(self):
+        for step, (module_name, name) in STEPS.items():
+            module = importlib.import_module(module_name)
+            setattr(module, name, self._traced_step(step, getattr(module, name)))
+
+    def _traced_step(self, step, real):
+        def take(*args, **kwargs):
+            number = self.number(f"step {step}")
+            self.reach(f"{number} before")
+            result = real(*args, **kwargs)
+            self.reach(f"{number} effect")
+            return result
+
+        return take
 
     def _traced_change(self, real):
         def change(*args, **kwargs):
@@ -135,6 +157,7 @@ def start(*, argv, cwd, home, out, err, trace, kill_at, clock, freeze_clock):
         tracer = Tracer(trace, kill_at)
         tracer.trace_files()
         tracer.trace_calls()
+        tracer.trace_steps()
         code = sys.modules["cloudgpu.cli.main"].main(argv)
     except BaseException:  # noqa: BLE001 - a forked child must not return to the loop of the server
         traceback.print_exc()

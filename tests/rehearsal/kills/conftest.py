@@ -100,7 +100,7 @@ class KillPoints:
     @property
     def calls(self) -> list[str]:
         """Points around each API call: before it is sent, after it has taken effect, and after its response is read."""
-        return [point for point in self.all if not point.startswith("file#")]
+        return [point for point in self.all if not point.startswith(("file#", "step "))]
 
     @property
     def changes(self) -> list[str]:
@@ -116,6 +116,11 @@ class KillPoints:
     def files(self) -> list[str]:
         """Points before each file change in the state home."""
         return [point for point in self.all if point.startswith("file#")]
+
+    @property
+    def steps(self) -> list[str]:
+        """Points before and after each step of a command that makes no API calls."""
+        return [point for point in self.all if point.startswith("step ")]
 
     @property
     def actions(self) -> set[str]:

@@ -12,6 +12,7 @@ import pytest
 
 from cloudgpu.app.clusters.still_running import NOTHING_RUNNING, StillRunning, storage_lines, swept_clusters_lines
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
+from cloudgpu.cli import main
 from cloudgpu.cli.terminal import signals
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.cli.terminal.signals import HANDLED_SIGNALS, Interruptions
@@ -166,3 +167,9 @@ def test_interrupted_sweep_lists_clusters_being_deleted():
         "cluster lab\ufffd[2J may still exist in eu-west-1, us-west-2",
         "    delete them: cloudgpu sweep --yes --owner bob",
     ]
+
+
+def test_signal_while_a_finished_command_closes_its_resources_prints_no_traceback(capsys):
+    main.open_resources.callback(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert main.main(["--version"]) == 143
+    assert "interrupted" in capsys.readouterr().err

@@ -118,7 +118,7 @@ NOT_ATTACKED = {
     "plan/candidates/host_sets.py:find_host_sets": OTHER,
     "engine/pulumi_cli/state.py:_secrets": OTHER,
     "rehearsal/aws_api/ec2/describe.py:_age_s": OWN,
-    "rehearsal/client.py:_exchange": WIRED,
+    "rehearsal/server/control_auth.py:exchange": WIRED,
     "rehearsal/nodes/control.py:ControlServer._credentials": OTHER,
     "rehearsal/nodes/control.py:_same_user": OWN,
     "rehearsal/nodes/host_client.py:NodeHostClient._call": WIRED,

@@ -68,9 +68,9 @@ ALLOWED = {
     ("node/agent/leases/termination.py", "os.path.basename(folder)"),
     # constant variable names, followed by quoted values
     ("backends/aws/engines.py", "name"),
-    ("rehearsal/client.py", "name"),
+    ("cli/render/rehearsal.py", "name"),
     ("recipe/rules/arguments.py", "name"),
-    ("rehearsal/client.py", "' '.join(unset)"),
+    ("cli/render/rehearsal.py", "' '.join(unset)"),
     # names of options in messages
     ("recipe/matrix.py", "name"),
     ("recipe/matrix.py", "axis.name"),

@@ -13,6 +13,7 @@ from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.reset import reset
 from cloudgpu.rehearsal.server import process
 from cloudgpu.rehearsal.server.main import hold_server_lock
+from tests.manual_clock import ManualClock
 from tests.unit.engine.test_lease import START
 
 ELSEWHERE = ("m/boot/pid:[1]", f"{this_system().machine}/{this_system().boot}/pid:[1]")
@@ -56,6 +57,38 @@ def test_lock_of_an_older_version_holds_only_the_pid(files, text, pid):
 def test_process_id_has_a_meaning_only_in_its_own_system(system, recorded, shared):
     """A system without boot IDs, such as macOS, is recognised by its machine."""
     assert system.shares_processes(recorded) is shared
+
+
+class ReleasingClock(ManualClock):
+    """A clock at whose third sleep a process exits, which releases its lock."""
+
+    def __init__(self, lock):
+        super().__init__(START)
+        self.lock, self.sleeps = lock, 0
+
+    def sleep(self, seconds):
+        super().sleep(seconds)
+        self.sleeps += 1
+        if self.sleeps == 3:
+            self.lock.close()
+
+
+def test_stop_waits_for_a_node_host_that_still_stops_its_nodes(files, tmp_path, monkeypatch):
+    """Its server was killed while it stopped, and the host has already removed its socket."""
+    files.nodes.mkdir()
+    lock = (files.nodes / "host.lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    clock = ReleasingClock(lock)
+    monkeypatch.setattr(client, "SystemClock", lambda: clock)
+    assert client.stop(Home(tmp_path)) is False
+    assert (clock.sleeps, lock.closed) == (3, True)
+
+
+def test_stop_gives_up_on_a_server_that_never_responds(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(client, "SystemClock", lambda: ManualClock(START))
+    with hold_server_lock(files), pytest.raises(RehearsalError, match="did not respond within 60 s") as caught:
+        client.stop(Home(tmp_path))
+    assert caught.value.hint == "cloudgpu rehearsal reset"
 
 
 @pytest.mark.parametrize("system", ELSEWHERE)
