@@ -49,42 +49,26 @@ _SHOWN: Final = 60
 
 
 def parse_whole_number(text: str, least: int = 0, most: int = MAX_COUNT) -> int:
-    """Read a whole number from text.
-
-    Raises:
-        ValueError: The text is not a whole number in ASCII digits, or is out of range.
-    """
+    """Read a whole number from text."""
     if _WHOLE.fullmatch(text) is None:
         raise _expected("a whole number", text)
     return _within(int(text), least, most)
 
 
 def checked_count(value: object, least: int = 0, most: int = MAX_COUNT) -> int:
-    """Check that a value from a JSON or YAML document is a whole number in range, and return it.
-
-    Raises:
-        ValueError: The value is not a whole number (true and false are not), or is out of range.
-    """
+    """Check that a value from a JSON or YAML document is a whole number in range, and return it."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise _expected("a whole number", value)
     return _within(value, least, most)
 
 
 def port(text: str) -> int:
-    """Read a TCP port number.
-
-    Raises:
-        ValueError: The text is not a whole number from 1 to 65535.
-    """
+    """Read a TCP port number."""
     return parse_whole_number(text, 1, MAX_PORT)
 
 
 def parse_decimal(value: object) -> Decimal:
-    """Read a decimal number from text, an int, a float or a Decimal.
-
-    Raises:
-        ValueError: The value is not a finite number, its magnitude exceeds 10**18, or it is an int beyond +-2**53.
-    """
+    """Read a decimal number from text, an int, a float or a Decimal."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_COUNT:
         raise _expected("a number", value)  # `str` raises an unhelpful error for very long integers
     text = str(value) if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else value
@@ -94,11 +78,7 @@ def parse_decimal(value: object) -> Decimal:
 
 
 def usd(value: object) -> Decimal:
-    """Read an amount of US dollars, from 0 to a billion.
-
-    Raises:
-        ValueError: The value is not an amount, is negative, or is above a billion.
-    """
+    """Read an amount of US dollars, from 0 to a billion."""
     amount = _dollars(value)
     if not 0 <= amount <= MAX_USD:
         raise _expected(f"an amount from 0 to {MAX_USD:,} US dollars", value)
@@ -106,11 +86,7 @@ def usd(value: object) -> Decimal:
 
 
 def positive_usd(value: object) -> Decimal:
-    """Read an amount of US dollars above zero.
-
-    Raises:
-        ValueError: The value is not an amount, is zero or less, or is above a billion.
-    """
+    """Read an amount of US dollars above zero."""
     amount = _dollars(value)
     if amount <= 0:
         raise _expected("more than 0", value)
@@ -118,11 +94,7 @@ def positive_usd(value: object) -> Decimal:
 
 
 def parse_time(text: object) -> datetime:
-    """Read an ISO 8601 date or time and convert it to UTC. A time with no UTC offset is taken as UTC.
-
-    Raises:
-        ValueError: The text is not a time, or the time is before 2000 or after 2099.
-    """
+    """Read an ISO 8601 date or time and convert it to UTC. A time with no UTC offset is taken as UTC."""
     if not isinstance(text, str) or _MOMENT.fullmatch(text) is None:
         raise _expected("a time like 2026-11-21T18:00Z", text)
     try:
@@ -134,21 +106,13 @@ def parse_time(text: object) -> datetime:
 
 
 def parse_epoch(text: str) -> datetime:
-    """Read a Unix timestamp in seconds and return it as UTC.
-
-    Raises:
-        ValueError: The text is not a whole number, or the time is before 2000 or after 2099.
-    """
+    """Read a Unix timestamp in seconds and return it as UTC."""
     seconds = parse_whole_number(text, int(EARLIEST.timestamp()), int(LATEST.timestamp()) - 1)
     return datetime.fromtimestamp(seconds, UTC)
 
 
 def to_utc(at: datetime) -> datetime:
-    """Convert a timezone-aware time to UTC.
-
-    Raises:
-        ValueError: The time is before 2000 or after 2099.
-    """
+    """Convert a timezone-aware time to UTC."""
     # Compare before converting: near the limits of `datetime` the conversion itself overflows.
     if not EARLIEST <= at < LATEST:
         message = f"expected a time from 2000 to 2099, got {at.isoformat()}"
@@ -157,11 +121,7 @@ def to_utc(at: datetime) -> datetime:
 
 
 def parse_tag_time(text: str) -> datetime:
-    """Read the time in a tag, which must have the form that cloudgpu writes: `2026-11-21T18:00:00Z`.
-
-    Raises:
-        ValueError: The text has another form, or the time is before 2000 or after 2099.
-    """
+    """Read the time in a tag, which must have the form that cloudgpu writes: `2026-11-21T18:00:00Z`."""
     parsed = parse_time(text)
     if parsed.strftime(_TAG_MOMENT) != text:
         raise _expected("a time like 2026-11-21T18:00:00Z", text)
@@ -169,22 +129,14 @@ def parse_tag_time(text: str) -> datetime:
 
 
 def parse_date(text: object) -> date:
-    """Read a date.
-
-    Raises:
-        ValueError: The text is not a date, or the date is before 2000 or after 2099.
-    """
+    """Read a date."""
     if not isinstance(text, str) or _DATE.fullmatch(text) is None:
         raise _expected("a date like 2026-11-21", text)
     return parse_time(text).date()
 
 
 def duration_s(text: object, most_s: int = MAX_DURATION_S) -> int:
-    """Read a duration such as `90s`, `20m`, `8h` or `1d12h` and return it in seconds.
-
-    Raises:
-        ValueError: The text is not a duration, has no unit, is zero, or exceeds `most_s`.
-    """
+    """Read a duration such as `90s`, `20m`, `8h` or `1d12h` and return it in seconds."""
     stripped = text.strip(" \t") if isinstance(text, str) else ""
     if _DURATION.fullmatch(stripped) is None:
         message = "expected a duration with its unit, for example 90s, 20m or 8h"
@@ -200,21 +152,13 @@ def duration_s(text: object, most_s: int = MAX_DURATION_S) -> int:
 
 
 def parse_age(text: str, now: datetime) -> datetime:
-    """Return the time that precedes `now` by a duration such as `7d`.
-
-    Raises:
-        ValueError: The text is not a duration, or the time is before 2000.
-    """
+    """Return the time that precedes `now` by a duration such as `7d`."""
     longest_s = int((now - EARLIEST).total_seconds())
     return now - timedelta(seconds=duration_s(text, longest_s))
 
 
 def parse_time_or_age(text: str, now: datetime) -> datetime:
-    """Read a date, a time such as `2026-11-21T18:00Z`, or a duration before `now` such as `7d` or `1h30m`.
-
-    Raises:
-        ValueError: The text is none of these, or the time is before 2000 or after 2099.
-    """
+    """Read a date, a time such as `2026-11-21T18:00Z`, or a duration before `now` such as `7d` or `1h30m`."""
     return parse_age(text, now) if _DURATION.fullmatch(text) else parse_time(text)
 
 
@@ -223,9 +167,6 @@ def size_gib(text: object, most: int = MAX_SIZE_GIB, *, round_down: bool = False
 
     A size in GB or TB is rounded up, so that what it describes fits; with `round_down` it is rounded down, but not to
     zero.
-
-    Raises:
-        ValueError: The text is not a size, has no unit, is zero, or exceeds `most`.
     """
     match = _SIZE.fullmatch(text.strip(" \t")) if isinstance(text, str) else None
     size_bytes = int(match[1]) * _UNIT_BYTES[match[2]] if match else 0

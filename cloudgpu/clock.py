@@ -52,11 +52,7 @@ class CancelScope:
             scope.cancel()
 
     def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a call in this thread as part of the scope.
-
-        Raises:
-            Cancelled: The scope was cancelled before or during the call.
-        """
+        """Run a call in this thread as part of the scope."""
         outer, _of_thread.scope = _scope_of_thread(), self
         try:
             require_not_cancelled()
@@ -85,11 +81,7 @@ def _scope_of_thread() -> CancelScope | None:
 
 
 def require_not_cancelled() -> None:
-    """Check that the caller of this thread was not interrupted. Loops that wait without a clock call this.
-
-    Raises:
-        Cancelled: The caller was interrupted.
-    """
+    """Check that the caller of this thread was not interrupted. Loops that wait without a clock call this."""
     scope = _scope_of_thread()
     if scope is not None and scope.cancelled:
         raise Cancelled
@@ -120,11 +112,7 @@ class SystemClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Block for this many seconds.
-
-        Raises:
-            Cancelled: The caller of this thread was interrupted.
-        """
+        """Block for this many seconds."""
         scope = _scope_of_thread()
         if scope is None:
             time.sleep(seconds)

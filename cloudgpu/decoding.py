@@ -35,10 +35,6 @@ def decode_as(kind: type[T], value: object) -> T:
     Unknown fields are ignored, because a newer version may have written them; missing fields take their defaults. Lists
     become tuples, unless the annotation is `list`, and times are converted to UTC. A field's annotation may be
     `Annotated[type, check]`: `check` receives the decoded value and raises ValueError if the value is invalid.
-
-    Raises:
-        ValueError: The value does not have the type `kind`; the message names the field.
-        TypeError: `kind` contains a type that JSON cannot represent.
     """
     return cast("T", _decoded(kind, value, ""))
 
@@ -222,9 +218,6 @@ def plain_reader(kind: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - any annot
     """Return the function that decodes a scalar type, for callers that traverse the document themselves.
 
     The returned function raises ValueError if its argument does not have that type.
-
-    Raises:
-        TypeError: `kind` is not one of the scalar types that can be read from JSON.
     """
     read = _number if kind is AnyFloat else _PLAIN.get(kind)
     if read is None:
@@ -250,11 +243,7 @@ def _shortened(text: str, length: int = _SHOWN) -> str:
 
 @contextmanager
 def malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
-    """Replace any exception that a malformed document causes with `error(description)`; the description is one line.
-
-    Raises:
-        Exception: The document is malformed. The exception is the return value of `error`.
-    """
+    """Replace any exception that a malformed document causes with `error(description)`; the description is one line."""
     try:
         yield
     except MALFORMED as err:

@@ -71,11 +71,7 @@ def real_path(path: Path) -> Path | None:
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """Return the contents of a regular file of at most `limit` bytes.
-
-    Raises:
-        OSError: The file is not a regular file, is larger than `limit`, or cannot be read.
-    """
+    """Return the contents of a regular file of at most `limit` bytes."""
     with open_for_reading(path) as file:
         if os.fstat(file.fileno()).st_size > limit:
             raise _too_large(path, limit)
@@ -83,21 +79,12 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def read_text(path: Path, limit: int) -> str:
-    """Return the contents of a UTF-8 file of at most `limit` bytes, without a byte order mark.
-
-    Raises:
-        NotUtf8Error: The file has another encoding.
-        OSError: `read_bytes` failed.
-    """
+    """Return the contents of a UTF-8 file of at most `limit` bytes, without a byte order mark."""
     return decode_text(read_bytes(path, limit), path)
 
 
 def decode_text(content: bytes, path: Path) -> str:
-    """Return the contents of a UTF-8 file as text, without the byte order mark that Windows editors write.
-
-    Raises:
-        NotUtf8Error: The file has another encoding.
-    """
+    """Return the contents of a UTF-8 file as text, without the byte order mark that Windows editors write."""
     # PowerShell and Notepad write UTF-16. Without a byte order mark, ASCII text in UTF-16 would be valid UTF-8.
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or 0 in content[:2]:
         raise NotUtf8Error(path, 0, "it is UTF-16 text, not UTF-8")
@@ -108,23 +95,13 @@ def decode_text(content: bytes, path: Path) -> str:
 
 
 def read_json(path: Path, limit: int = RECORD_BYTES) -> Any:  # noqa: ANN401 - JSON of unknown shape
-    """Return the value in a JSON file.
-
-    Raises:
-        OSError: `read_text` failed.
-        ValueError: The file is not JSON, or is nested too deeply.
-    """
+    """Return the value in a JSON file."""
     # Run records may contain NaN, the loss of a training run that diverged; decoding rejects NaN in any other field.
     return parse_json(read_text(path, limit), nan=True)
 
 
 def parse_json(text: str | bytes, *, nan: bool = False) -> Any:  # noqa: ANN401 - JSON of unknown shape
-    """Parse JSON text. NaN and Infinity, which are not JSON, are accepted only if `nan` is true.
-
-    Raises:
-        ValueError: The text is not JSON, or is nested too deeply. The parser's RecursionError is converted, because
-            callers that handle damaged files catch only ValueError.
-    """
+    """Parse JSON text. NaN and Infinity, which are not JSON, are accepted only if `nan` is true."""
     try:
         return json.loads(text, parse_constant=None if nan else _refuse_constant)
     except RecursionError as err:
@@ -138,59 +115,35 @@ def _refuse_constant(name: str) -> None:
 
 
 def read_input(limit: int = INPUT_BYTES) -> bytes:
-    """Read standard input, up to `limit` bytes.
-
-    Raises:
-        OSError: Standard input is longer than `limit`, or cannot be read.
-    """
+    """Read standard input, up to `limit` bytes."""
     return _bounded(sys.stdin.buffer, limit, Path("standard input"))
 
 
 def open_for_reading(path: Path) -> io.BufferedReader:
-    """Open a regular file, following symbolic links.
-
-    Raises:
-        OSError: The file is not a regular file, or cannot be opened.
-    """
+    """Open a regular file, following symbolic links."""
     return io.BufferedReader(open_unbuffered(path))
 
 
 def open_unbuffered(path: Path) -> io.FileIO:
-    """Open a regular file without buffering, for reading in large chunks.
-
-    Raises:
-        OSError: The file is not a regular file, or cannot be opened.
-    """
+    """Open a regular file without buffering, for reading in large chunks."""
     return io.FileIO(_opened(path, os.O_RDONLY), "rb")
 
 
 def require_regular_file(path: Path, limit: int) -> None:
-    """Verify that a file is a regular file of at most `limit` bytes, before a library opens it.
-
-    Raises:
-        OSError: The file is not a regular file, is larger than `limit`, or cannot be opened.
-    """
+    """Verify that a file is a regular file of at most `limit` bytes, before a library opens it."""
     with open_for_reading(path) as file:
         if os.fstat(file.fileno()).st_size > limit:
             raise _too_large(path, limit)
 
 
 def open_for_appending(path: Path, mode: int = 0o666) -> io.BufferedWriter:
-    """Open a regular file for appending or for locking, and create it if it does not exist.
-
-    Raises:
-        OSError: The path is not a regular file, or cannot be opened.
-    """
+    """Open a regular file for appending or for locking, and create it if it does not exist."""
     descriptor = _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode)
     return io.BufferedWriter(io.FileIO(descriptor, "ab"))
 
 
 def open_descriptor(path: Path, flags: int, mode: int = 0o600) -> int:
-    """Open a regular file with these `os.open` flags and return its descriptor.
-
-    Raises:
-        OSError: The path is not a regular file, or cannot be opened.
-    """
+    """Open a regular file with these `os.open` flags and return its descriptor."""
     return _opened(path, flags, mode)
 
 
@@ -201,9 +154,6 @@ def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = Tr
 
     A symbolic link is replaced, not followed. A named pipe or a socket at this path is replaced as well, because
     opening it could block.
-
-    Raises:
-        OSError: The path cannot be written, or is a device or a directory.
     """
     _refuse_device(path)
     temporary = path.with_name(f".{path.name[:_NAME_KEPT]}.{secrets.token_hex(8)}")
@@ -218,11 +168,7 @@ def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = Tr
 
 
 def create(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
-    """Create a file with this content. An existing file, such as one that a killed process left, is deleted first.
-
-    Raises:
-        OSError: The file cannot be created.
-    """
+    """Create a file with this content. An existing file, such as one that a killed process left, is deleted first."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "wb") as file:
@@ -236,9 +182,6 @@ def write_for_user(path: Path, content: bytes) -> None:
     """Write a file to a path that the user chose, atomically and with the permissions that the umask allows.
 
     A symbolic link is followed, so that its target is replaced. An existing file keeps its mode.
-
-    Raises:
-        OSError: The file cannot be written, or the path is not a regular file.
     """
     target = path.resolve()
     try:
@@ -253,11 +196,7 @@ def write_for_user(path: Path, content: bytes) -> None:
 
 
 def _refuse_device(path: Path) -> None:
-    """Refuse to replace a device: as root, renaming a file to `/dev/null` would break the machine.
-
-    Raises:
-        OSError: The path is a device.
-    """
+    """Refuse to replace a device: as root, renaming a file to `/dev/null` would break the machine."""
     try:
         mode = path.lstat().st_mode
     except OSError:
@@ -270,9 +209,6 @@ def make_private_directory(directory: Path) -> None:
     """Create a directory and its missing parents, all accessible only to their owner. Existing ones stay as they are.
 
     `Path.mkdir` applies its mode to the directory only, and lets other users read the parents that it creates.
-
-    Raises:
-        OSError: The directory cannot be created, or is not a directory.
     """
     try:
         directory.mkdir(mode=0o700)
@@ -287,11 +223,7 @@ def make_private_directory(directory: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Flush a directory to disk, so that a file renamed in it stays renamed after a power failure.
-
-    Raises:
-        OSError: The directory cannot be opened or flushed.
-    """
+    """Flush a directory to disk, so that a file renamed in it stays renamed after a power failure."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -16,9 +16,6 @@ def bundled_folder(name: str) -> Path:
     """Return the path of the bundled `infra`, `recipes` or `images` folder.
 
     The folder is inside the installed package or, in a checkout, next to the package.
-
-    Raises:
-        StateError: The folder is missing from the installation.
     """
     for candidate in (_PACKAGE / name, _PACKAGE.parent / name):
         if candidate.is_dir():
@@ -119,11 +116,7 @@ class Home:
         return self.root / "debug.log"
 
     def ensure(self) -> "Home":
-        """Create the state home, readable only by its owner, and verify that it is writable.
-
-        Raises:
-            StateError: The state home cannot be created or written, or the disk is full.
-        """
+        """Create the state home, readable only by its owner, and verify that it is writable."""
         ensure_writable(self.root, 4096)
         return self
 
@@ -259,11 +252,7 @@ class MatrixPaths:
 
 
 def ensure_writable(directory: Path, size: int) -> None:
-    """Create a directory, readable only by its owner, and verify that `size` bytes can be written there.
-
-    Raises:
-        StateError: The directory cannot be created or written, or the disk is full.
-    """
+    """Create a directory, readable only by its owner, and verify that `size` bytes can be written there."""
     probe = directory / f".writable.{os.getpid()}"
     try:
         make_private_directory(directory)

@@ -47,11 +47,7 @@ def is_simulated(target: str) -> bool:
 
 
 def as_target(text: str) -> Target:
-    """Convert a target name from a record to a `Target`.
-
-    Raises:
-        StateError: This version does not know the target.
-    """
+    """Convert a target name from a record to a `Target`."""
     known = next((name for name in TARGETS if name == text), None)
     if known is None:
         message = f"this version of cloudgpu does not know the target {printable(text[:40])!r}"

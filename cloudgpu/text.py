@@ -46,9 +46,6 @@ def openssh_path(path: str) -> str:
     """Return a path as the value of an OpenSSH option, in a file or after `-o`.
 
     OpenSSH splits such a value at spaces, reads quotes, backslashes and comments, and expands `%`.
-
-    Raises:
-        StateError: No value of an OpenSSH option can stand for this path.
     """
     found = [text for text in _NEVER_IN_OPENSSH if text in path]
     if found:

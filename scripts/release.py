@@ -37,11 +37,7 @@ class StopError(Exception):
 
 
 def released(changelog: str, version: str, day: str) -> str:
-    """Return the changelog with its unreleased entries moved to a section for the version.
-
-    Raises:
-        StopError: There are no unreleased entries, or the version already has a section.
-    """
+    """Return the changelog with its unreleased entries moved to a section for the version."""
     if f"## [{version}]" in changelog:
         message = f"CHANGELOG.md already has a section for {version}"
         raise StopError(message)
@@ -80,11 +76,7 @@ def content_problems(names: Iterable[str], size: int) -> list[str]:
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
-    """Run a command and return its output.
-
-    Raises:
-        StopError: The command failed; the message contains the last lines of its output.
-    """
+    """Run a command and return its output."""
     done = subprocess.run(
         command,
         cwd=cwd,
@@ -122,11 +114,7 @@ def preconditions(version: str) -> list[str]:
 
 
 def build(folder: Path) -> tuple[Path, Path]:
-    """Build the wheel and the sdist from the committed files, twice, to show that the builds are reproducible.
-
-    Raises:
-        StopError: A command failed, or the builds differ, so the release is not reproducible.
-    """
+    """Build the wheel and the sdist from the committed files, twice, to show that the builds are reproducible."""
     epoch = run("git", "log", "-1", "--format=%ct").strip()
     digests = []
     for number in ("1", "2"):
@@ -148,11 +136,7 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def prove(wheel: Path, folder: Path, version: str, *, quickstart: bool) -> None:
-    """Install the wheel outside of the checkout and run some commands with it.
-
-    Raises:
-        StopError: A command failed or printed unexpected output.
-    """
+    """Install the wheel outside of the checkout and run some commands with it."""
     home, venv = folder / "work", folder / "venv"
     home.mkdir()
     uv = Path(sys.executable).with_name("uv")
@@ -207,11 +191,7 @@ def move_changelog(version: str) -> None:
 
 
 def release(options: argparse.Namespace) -> int:
-    """Run all steps and return the exit status.
-
-    Raises:
-        StopError: The release cannot continue.
-    """
+    """Run all steps and return the exit status."""
     namespace: dict[str, str] = {}
     exec((ROOT / "cloudgpu/version.py").read_text(encoding="utf-8"), namespace)
     version = options.version or namespace["__version__"]

@@ -45,9 +45,6 @@ class ApiCallLog:
         """Check that the log file can be written, so that an error occurs before the first AWS call.
 
         If `required` is False, an unwritable log is disabled, so that it does not block a deletion.
-
-        Raises:
-            StateError: The log is required and cannot be written.
         """
         self._path = path
         self._clock = clock

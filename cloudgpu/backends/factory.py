@@ -30,11 +30,7 @@ def open_hosts(environment: BackendEnvironment) -> HostsBackend:
 
 
 def require_launches(target: Target, feature: str) -> None:
-    """Reject a feature that requires launched instances.
-
-    Raises:
-        UsageError: The target uses existing machines instead of launching instances.
-    """
+    """Reject a feature that requires launched instances."""
     if not TARGETS[target].launches:
         message = f"{feature}: not available for self-managed hosts, because no cloud instances are launched"
         raise UsageError(message, hint="use --on aws or --on rehearsal; see docs/reference/hosts.md")

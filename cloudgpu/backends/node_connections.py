@@ -43,37 +43,21 @@ class NodeCarriers:
         self._lock = Lock()
 
     def carrier(self, node: Node) -> TcpConnector | None:
-        """Return the connector for a node, or None if the caller connects directly.
-
-        Raises:
-            HostKeyError: The host key of the jump host is unknown.
-        """
+        """Return the connector for a node, or None if the caller connects directly."""
         if node.reach == "ssm":
             return ProgramCarrier(lambda: self._session(node))
         return self.gate(node) if node.bastion else None
 
     def session(self, node: Node) -> CarryingCommand:
-        """Start a Session Manager session to a node, and return the proxy command for SSH.
-
-        Raises:
-            CloudError: The cloud rejected the request.
-        """
+        """Start a Session Manager session to a node, and return the proxy command for SSH."""
         return self._session(node)
 
     def gate(self, node: Node) -> SshHost:
-        """Return the connection to a node's jump host, which is opened on first use.
-
-        Raises:
-            HostKeyError: The host key of the jump host is unknown.
-        """
+        """Return the connection to a node's jump host, which is opened on first use."""
         return self._connected(node.bastion, node.bastion_keys, node.key)
 
     def bastion(self, address: str) -> SshHost:
-        """Return the connection to the jump host at this address, which is opened on first use.
-
-        Raises:
-            HostKeyError: The host key of the jump host is unknown.
-        """
+        """Return the connection to the jump host at this address, which is opened on first use."""
         return self._connected(address)
 
     def _connected(self, address: str, pinned: tuple[str, ...] = (), key: str = "") -> SshHost:
@@ -100,11 +84,7 @@ class TerminationCheck:
         self._lock = Lock()
 
     def __call__(self, node: Node, failure: ConnectError) -> None:
-        """End the wait for a node whose instance no longer runs. An unknown state does not end it.
-
-        Raises:
-            TerminatedNodeError: The instance is stopped or terminated, or about to be.
-        """
+        """End the wait for a node whose instance no longer runs. An unknown state does not end it."""
         state = self._current().get(node.instance_id, "")
         if state and state not in ALIVE_STATES:
             message = f"node {node.index} ({node.instance_id}) is {state}, so it cannot respond over SSH"
@@ -141,13 +121,7 @@ class NodeConnections:
     states: InstanceStates = no_states
 
     def connect(self, nodes: Sequence[Node], emit: Emit) -> list[Host]:
-        """Connect to all nodes.
-
-        Raises:
-            ConnectError: A node is unreachable.
-            TerminatedNodeError: A node's instance no longer runs.
-            HostKeyError: A host key does not match.
-        """
+        """Connect to all nodes."""
         emit(Note(f"connecting to {plural(len(nodes), 'node')}", detail=True))
         carrier = self.carriers.carrier
         if all(node.own for node in nodes):

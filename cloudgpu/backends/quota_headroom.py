@@ -93,9 +93,6 @@ class QuotaHeadroom:
 
         Returns:
             One entry per region. Values that could not be read are None.
-
-        Raises:
-            CloudGpuError: The account ID or the list of regions cannot be read.
         """
         regions = list(dict.fromkeys(cloud.regions() if regions is None else regions))
         identity = (cloud.account(), cloud.endpoint)

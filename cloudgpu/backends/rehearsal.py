@@ -29,11 +29,7 @@ def open_backend(environment: BackendEnvironment) -> AwsBackend:
 
 
 def start_rehearsal(environment: BackendEnvironment) -> RehearsalClient:
-    """Return the client of this state home's rehearsal cloud, after starting the cloud if it is not running.
-
-    Raises:
-        RehearsalError: The rehearsal cloud cannot be started.
-    """
+    """Return the client of this state home's rehearsal cloud, after starting the cloud if it is not running."""
     client: RehearsalClient = import_module(_CONNECT).start_rehearsal(
         environment.settings, environment.writable_home(), environment.clock
     )

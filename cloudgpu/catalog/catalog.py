@@ -21,22 +21,14 @@ class Catalog:
     regions: tuple[str, ...]
 
     def gpu(self, name: str) -> Gpu:
-        """Return a GPU by its model name.
-
-        Raises:
-            RecipeError: The GPU is not in the catalog; the message suggests the nearest name.
-        """
+        """Return a GPU by its model name."""
         if name not in self.gpus:
             message = f"unknown GPU {name}{suggestion(name, self.gpus)}"
             raise RecipeError(message, hint=f"known GPUs: {', '.join(self.gpus)}")
         return self.gpus[name]
 
     def instance_type(self, name: str) -> InstanceType:
-        """Return an instance type by its name.
-
-        Raises:
-            RecipeError: The type is not in the catalog; the message suggests the nearest name.
-        """
+        """Return an instance type by its name."""
         if name not in self.types:
             message = f"unknown instance type {name}{suggestion(name, self.types)}"
             raise RecipeError(message, hint=f"known instance types: {', '.join(self.types)}")

@@ -37,11 +37,7 @@ class MachineImage:
 
 
 def image_for(architecture: str) -> MachineImage:
-    """Return the image for a GPU architecture: a Deep Learning AMI or, if none supports the architecture, plain Ubuntu.
-
-    Raises:
-        RecipeError: The architecture is not in the catalog.
-    """
+    """Return the image for a GPU architecture: a Deep Learning AMI or, if none supports it, plain Ubuntu."""
     name = str(_entry(architecture)["image"])
     return MachineImage(name, _content()["images"][name])
 
@@ -53,11 +49,7 @@ def bare_image() -> MachineImage:
 
 
 def driver_for(architecture: str, branch: int | None = None) -> Driver:
-    """Return the driver to install on an image without a driver: the requested branch, or the architecture's default.
-
-    Raises:
-        RecipeError: The architecture is not in the catalog.
-    """
+    """Return the driver to install on an image without one: the requested branch, or the architecture's default."""
     entry = _entry(architecture)
     return Driver(branch or int(entry["driver_branch"]), entry["driver_flavour"])
 

@@ -13,11 +13,7 @@ _STEP: Final = Decimal("0.01")
 
 
 def parse_gib(text: str) -> Decimal:
-    """Parse an amount of memory into GiB, rounded down to a hundredth. The default unit is GB (1e9 bytes).
-
-    Raises:
-        ValueError: The text is not a positive amount of memory, or the amount exceeds the maximum.
-    """
+    """Parse an amount of memory into GiB, rounded down to a hundredth. The default unit is GB (1e9 bytes)."""
     match = _AMOUNT.fullmatch(text)
     amount = Decimal(match[1]) * _BYTES[(match[2] or "GB").lower()] / 2**30 if match else Decimal(0)
     if not amount:

@@ -46,11 +46,7 @@ def other_price(thing: PricedThing, region: str) -> Price | None:
 
 
 def shipped_price(thing: PricedThing, region: str) -> Price:
-    """Return the price of a resource in a region, for prices that the bundled data always contains.
-
-    Raises:
-        LookupError: The bundled data does not contain the price.
-    """
+    """Return the price of a resource in a region, for prices that the bundled data always contains."""
     price = other_price(thing, region)
     if price is None:
         message = f"the bundled price list does not contain {thing} for {region}"

@@ -31,11 +31,7 @@ class Profile:
 
 
 def profile(catalog: Catalog, software: Software, name: str, *, home_region: str) -> Profile:
-    """Return the profile of a GPU, or of the GPU of an instance type. Case, dashes and spaces in a GPU are ignored.
-
-    Raises:
-        RecipeError: The GPU is not in the catalog; the message suggests the nearest name.
-    """
+    """Return the profile of a GPU, or of the GPU of an instance type. Case, dashes and spaces in a GPU are ignored."""
     gpu = find_gpu(catalog, name)
     matches = rank_offers(catalog, SearchCriteria(everything=True), "usd-per-hour", home_region=home_region)
     return Profile(
@@ -55,12 +51,7 @@ def _note(catalog: Catalog, name: str) -> str:
 
 
 def find_gpu(catalog: Catalog, name: str) -> Gpu:
-    """Return a GPU by an informal name, spec or instance type: `v100`, `V100-32GB` or `p3dn.24xlarge`.
-
-    Raises:
-        RecipeError: The GPU is not in the catalog; the message suggests the nearest name, or says why cloudgpu cannot
-            use it.
-    """
+    """Return a GPU by an informal name, spec or instance type: `v100`, `V100-32GB` or `p3dn.24xlarge`."""
     if name in catalog.types:
         return catalog.gpus[catalog.types[name].gpu]
     unsupported = unsupported_type(name) or unsupported_gpu(parse_gpu_spec(name).model)

@@ -101,12 +101,7 @@ class CliContext:
 
     @cached_property
     def ledger(self) -> CostLedger:
-        """The configured ledger.
-
-        Raises:
-            LedgerError: The ledger cannot be used.
-            StateError: The command must write to the state home, but the state home is not writable.
-        """
+        """The configured ledger."""
         if self.needs_disk:
             self.home.ensure()
         # SQLAlchemy is imported only by commands that use the ledger.
@@ -115,12 +110,7 @@ class CliContext:
         return ledger
 
     def cost_report(self, query: ReportQuery) -> CostReport:
-        """Return the cost report. Imports SQLAlchemy only if `sqlite_report` cannot read the ledger.
-
-        Raises:
-            LedgerError: The ledger cannot be used.
-            StateError: The command must write to the state home, but the state home is not writable.
-        """
+        """Return the cost report. Imports SQLAlchemy only if `sqlite_report` cannot read the ledger."""
         if self.needs_disk:
             self.home.ensure()
         sqlite_report = import_module(_SQLITE_REPORT).sqlite_report
@@ -141,12 +131,7 @@ class CliContext:
         return wrapped
 
     def missing_rows(self) -> tuple[MissingRows, ...]:
-        """Return the recorded clusters and storage for which the ledger has no rows, or lacks the rows of some nodes.
-
-        Raises:
-            LedgerError: The ledger cannot be read.
-            StateError: The records cannot be read.
-        """
+        """Return the recorded clusters and storage of which the ledger lacks rows."""
         gaps: tuple[MissingRows, ...] = import_module(_MISSING_ROWS).find_gaps(
             self.records, self.storage_records.all(), lambda: self.ledger
         )
@@ -209,20 +194,12 @@ class CliContext:
         return self.deletion_context(self.target_of(cluster))
 
     def target_of(self, cluster: str) -> Target:
-        """Return the target of a recorded cluster, or the `target` setting if the cluster has no record.
-
-        Raises:
-            StateError: Another version of cloudgpu wrote the record, and this version does not know the target.
-        """
+        """Return the target of a recorded cluster, or the `target` setting if the cluster has no record."""
         recorded = self.records.target(cluster)
         return as_target(recorded) if recorded else self.settings.target
 
     def only_cluster(self) -> str:
-        """Return the name of the only recorded cluster, or an empty string if none is recorded.
-
-        Raises:
-            UsageError: Several clusters are recorded.
-        """
+        """Return the name of the only recorded cluster, or an empty string if none is recorded."""
         names = [record.name for record in self.records.clusters()]
         if len(names) > 1:
             raise UsageError(f"there are several clusters: {', '.join(names)}", hint="specify a cluster name")
@@ -250,9 +227,6 @@ def command_context(
             display data.
         needs_disk: Require a writable state home; see `CliContext`.
         flags: Settings from the command line, by name.
-
-    Raises:
-        UsageError: A setting is invalid.
     """
     settings = load(flags=flags | ({"debug": "true"} if _debug else {}), environ=os.environ, cwd=Path.cwd())
     screen = Screen(json_mode=json, verbose=verbose or settings.debug, quits=quits)

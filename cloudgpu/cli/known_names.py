@@ -25,11 +25,7 @@ def instance_type_names() -> list[str]:
 
 
 def host_names() -> list[str]:
-    """Return the names of the self-managed hosts.
-
-    Raises:
-        UsageError: A setting or the inventory file is invalid.
-    """
+    """Return the names of the self-managed hosts."""
     settings = load(flags={}, environ=os.environ, cwd=Path.cwd())
     return [host.name for host in load_hosts(settings.hosts, user="", catalog=catalog.load()).hosts]
 

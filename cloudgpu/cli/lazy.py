@@ -44,11 +44,7 @@ class StrictOptions:
     """Rejects a repeated option that takes one value. Typer would silently keep the last value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer keeps its classes private
-        """Parse the arguments of the command.
-
-        Raises:
-            UsageError: An option that takes one value was given more than once.
-        """
+        """Parse the arguments of the command."""
         try:
             if not ctx.resilient_parsing:
                 self._refuse_repeated_options(ctx, args)

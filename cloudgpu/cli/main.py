@@ -156,11 +156,7 @@ def _run(own: list[str], remote: list[str], screen: Screen) -> int:
 
 
 def _refuse_undecodable(arguments: list[str]) -> None:
-    """Reject arguments that are not UTF-8, because tags, records and the ledger cannot store them.
-
-    Raises:
-        UsageError: An argument is not UTF-8.
-    """
+    """Reject arguments that are not UTF-8, because tags, records and the ledger cannot store them."""
     for position, text in enumerate(arguments, 1):
         if any("\ud800" <= char <= "\udfff" for char in text):
             message = f"argument {position} is not UTF-8 text: {printable(text)}"

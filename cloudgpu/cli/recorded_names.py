@@ -7,10 +7,6 @@ from cloudgpu.settings import load
 
 
 def recorded_names(folder: str, file: str) -> list[str]:
-    """Return the names of the folders of a kind, such as `clusters`, that contain a record with this file name.
-
-    Raises:
-        UsageError: A setting is invalid.
-    """
+    """Return the names of the folders of a kind, such as `clusters`, that contain a record with this file name."""
     home = load(flags={}, environ=os.environ, cwd=Path.cwd()).home
     return [path.parent.name for path in (home / folder).glob(f"*/{file}")]

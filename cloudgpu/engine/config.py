@@ -48,11 +48,7 @@ def list_setting(items: Sequence[ListItem]) -> str:
 
 
 def read_list_setting(text: str) -> tuple[ListItem, ...]:
-    """Read a list from a recorded program setting. Version 0.1.0 separated the items by commas.
-
-    Raises:
-        StateError: The text is not a list.
-    """
+    """Read a list from a recorded program setting. Version 0.1.0 separated the items by commas."""
     if not text.startswith("["):
         return tuple(part.strip() for part in text.split(",") if part.strip())
     try:
@@ -86,9 +82,6 @@ def stack_config(  # one argument per program setting; grouping them would only 
 
     `tags_in_call` tells whether the engine tags the instances in the launch call, as the direct engine does. `existing`
     contains settings from `NAMEABLE`; `grants` contains settings with the permissions of the nodes' role.
-
-    Raises:
-        UsageError: `existing` contains a setting that the program does not support.
     """
     chosen = {key: value for key, value in (existing or {}).items() if value}
     unknown = sorted(set(chosen) - NAMEABLE)

@@ -75,11 +75,6 @@ class ClusterLease:
             tidy: On exit, also remove the cluster's directory if it contains no other files.
             required: If False and the lease file cannot be written, continue without the lease and set `problem`.
                 Deletions pass False, because no other process can acquire the lease in that case.
-
-        Raises:
-            BusyError: Another process holds the lease; the message contains its owner, host and start time.
-            StateError: The lease is required, but its file cannot be written; or the holder is unknown, because a newer
-                version of cloudgpu wrote the file.
         """
         try:
             holder = self._acquire()
@@ -111,11 +106,7 @@ class ClusterLease:
         return None if present is None or self._dead(present) or present == self._stale_holder(present) else present
 
     def check(self) -> None:
-        """Verify that this process still holds the lease.
-
-        Raises:
-            BusyError: The lease was removed, or taken over by another process because this process sent no heartbeats.
-        """
+        """Verify that this process still holds the lease."""
         present = self._read()
         if present is None or present.nonce != self._nonce:
             change = f"taken over by {present.owner}" if present else "removed"
@@ -200,9 +191,6 @@ class ClusterLease:
         """Return the recorded holder, or None if the file is missing or malformed.
 
         The file is never partially written, because writers rename a complete file into place.
-
-        Raises:
-            StateError: The file cannot be read, or a newer version of cloudgpu wrote it.
         """
         try:
             return self._load()
@@ -210,11 +198,7 @@ class ClusterLease:
             raise unwritable_error(self.path, err) from err
 
     def _read_if_possible(self) -> Holder | None:
-        """Return the recorded holder, or None if the file is missing, malformed or unreadable.
-
-        Raises:
-            NewerFormatError: A newer version of cloudgpu wrote the file.
-        """
+        """Return the recorded holder, or None if the file is missing, malformed or unreadable."""
         try:
             return self._load()
         except OSError:

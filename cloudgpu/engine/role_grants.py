@@ -53,9 +53,6 @@ def role_grants(recipe: "Recipe", run_id: str = "") -> RoleGrants:
     """Return the permissions that a recipe's nodes need: only for this run or, without an ID, for any run.
 
     Pulling container images needs no permissions, because the caller provides the nodes' registry credentials.
-
-    Raises:
-        RecipeError: A URL is invalid. A recipe that was not loaded from its file may contain one.
     """
     targets = (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)
     try:

@@ -46,9 +46,6 @@ def load(path: Path, *, user: str, catalog: Catalog) -> HostsFile:
         path: Path of the inventory file.
         user: Login name for hosts that have no `user`, neither in their own entry nor under `defaults`.
         catalog: Catalog that contains the GPU models.
-
-    Raises:
-        HostsFileError: The file does not exist, cannot be read or is invalid.
     """
     shown = display_path(path)
     document = parse(_text(path, shown))

@@ -88,11 +88,7 @@ def jump_is_address(text: str) -> bool:
 
 
 def split_gpus(text: str) -> tuple[str, int | None, int]:
-    """Return the GPU model, the memory of each GPU in GB (None if omitted) and the number of GPUs.
-
-    Raises:
-        ValueError: The text is not a GPU model and count.
-    """
+    """Return the GPU model, the memory of each GPU in GB (None if omitted) and the number of GPUs."""
     match = _GPUS.fullmatch(text)
     if match is None:
         raise ValueError(text)

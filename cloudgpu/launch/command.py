@@ -20,9 +20,6 @@ def rank_command(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, posit
 
     If the recipe has a script, the command is the program that runs it; see `cloudgpu.launch.script`. Otherwise,
     `train.py ...` and `-m package ...` are prefixed with the run's interpreter; anything else is run unchanged.
-
-    Raises:
-        RecipeError: The template cannot be split or uses an unknown placeholder.
     """
     if recipe.launch.run:
         return (f"{ctx.run_dir}/{SCRIPT_STARTER}",)
@@ -30,11 +27,7 @@ def rank_command(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, posit
 
 
 def render_command(text: str, names: Mapping[str, Scalar], ctx: LaunchContext) -> tuple[str, ...]:
-    """Render a command line of a recipe and prefix Python scripts with the interpreter.
-
-    Raises:
-        RecipeError: The template cannot be split or uses an unknown placeholder.
-    """
+    """Render a command line of a recipe and prefix Python scripts with the interpreter."""
     words = template.argv(text, names)
     is_python = words[0].endswith(".py") or words[0] == "-m"
     return (ctx.interpreter, *words) if is_python else words

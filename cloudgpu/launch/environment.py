@@ -13,11 +13,7 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def reject_reserved_variables(recipe: Recipe) -> None:
-    """Reject a recipe that sets variables reserved for its launcher.
-
-    Raises:
-        RecipeError: The recipe sets such variables; the message lists them.
-    """
+    """Reject a recipe that sets variables reserved for its launcher."""
     problems = tuple(_reserved(recipe))
     if problems:
         hint = "remove them from the recipe: the launcher sets them, and the command can read them"
@@ -34,11 +30,7 @@ def _reserved(recipe: Recipe) -> Iterator[str]:
 
 
 def ranks_on(recipe: Recipe, node: Node) -> int:
-    """Return the number of ranks on a node.
-
-    Raises:
-        UsageError: One rank per GPU is requested on a node without GPUs.
-    """
+    """Return the number of ranks on a node."""
     requested = recipe.launch.ranks
     count = node.gpus if requested == "gpus" else requested
     if count < 1:

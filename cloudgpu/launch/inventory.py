@@ -104,11 +104,7 @@ class Inventory:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Inventory":
-        """Parse the output of `as_json`. Unknown fields from newer versions are ignored.
-
-        Raises:
-            ValueError: The data is malformed.
-        """
+        """Parse the output of `as_json`. Unknown fields from newer versions are ignored."""
         return decode_as(cls, stored)
 
 

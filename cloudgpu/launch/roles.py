@@ -35,11 +35,7 @@ def process_slots(
 def launch_slots(
     recipe: Recipe, inventory: Inventory, ctx: LaunchContext, order: tuple[ProcessSlot, ...], own: SlotVariables
 ) -> tuple[NodeLaunch, ...]:
-    """Return the command and environment of every process. Ranks are numbered in the order of `order`.
-
-    Raises:
-        RecipeError: The recipe's command is invalid.
-    """
+    """Return the command and environment of every process. Ranks are numbered in the order of `order`."""
     return tuple(NodeLaunch(node.index, _ranks(recipe, inventory, ctx, node, order, own)) for node in inventory.nodes)
 
 

@@ -14,11 +14,7 @@ from cloudgpu.recipe.sections.service import SideService
 def with_services(
     gang: Sequence[NodeLaunch], recipe: Recipe, inventory: Inventory, ctx: LaunchContext
 ) -> tuple[NodeLaunch, ...]:
-    """Add the recipe's side services to the head node's processes, numbered after the launcher's own ranks.
-
-    Raises:
-        RecipeError: The command of a service is invalid.
-    """
+    """Add the recipe's side services to the head node's processes, numbered after the launcher's own ranks."""
     first = 1 + max((rank.rank for node in gang for rank in node.ranks), default=-1)
     services = tuple(
         _process(recipe, inventory, ctx, service, rank) for rank, service in enumerate(recipe.launch.beside, first)

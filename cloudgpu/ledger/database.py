@@ -55,9 +55,6 @@ def connect(url: str, *, may_read_only: bool = False) -> sa.Engine:
     """Open the ledger at `url`, create missing tables, and return the SQLAlchemy engine.
 
     If `may_read_only` is true and the file cannot be opened for writing, the engine reads a copy and rejects writes.
-
-    Raises:
-        LedgerError: The URL is invalid, its driver is not installed, or the database cannot be used.
     """
     try:
         # Do not parse the path as a URL: SQLAlchemy would treat a `?` in it as the start of options.
@@ -108,11 +105,7 @@ def _sqlite(address: sa.URL, *, may_read_only: bool) -> sa.Engine:
 
 
 def _copied(path: Path, cause: LedgerError) -> sa.Engine:
-    """Open a copy of the ledger for reading, because SQLite can read a write-ahead log only in a writable directory.
-
-    Raises:
-        LedgerError: The ledger cannot be copied, or the copy cannot be read; the exception raised is `cause`.
-    """
+    """Open a copy of the ledger for reading, because SQLite can read a write-ahead log only in a writable directory."""
     folder = tempfile.TemporaryDirectory(prefix="cloudgpu-ledger-")
     copy = Path(folder.name) / path.name
     try:
@@ -196,11 +189,7 @@ def _on_begin(connection: sa.Connection) -> None:
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Check the ledger's format, and create missing tables if the ledger is new or has an older format.
-
-    Raises:
-        LedgerError: A newer version of cloudgpu created the ledger, or the database cannot be used.
-    """
+    """Check the ledger's format, and create missing tables if the ledger is new or has an older format."""
     with read_transaction(engine) as connection:
         version = _stored_version(connection)
     if version is None or version < VERSION:
@@ -239,11 +228,7 @@ def _create(connection: sa.Connection) -> None:
 
 @contextmanager
 def read_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """Open a connection that reads a consistent view of the ledger.
-
-    Raises:
-        LedgerError: The ledger cannot be read.
-    """
+    """Open a connection that reads a consistent view of the ledger."""
     with _faults(engine), engine.connect() as connection:
         if engine.dialect.name == _POSTGRESQL:
             connection.execution_options(isolation_level="REPEATABLE READ")
@@ -252,11 +237,7 @@ def read_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 @contextmanager
 def write_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """Open a write transaction, which is durably committed when the block exits.
-
-    Raises:
-        LedgerError: The ledger cannot be written.
-    """
+    """Open a write transaction, which is durably committed when the block exits."""
     if engine in _COPIES:
         raise _COPIES[engine]  # SQLite's error would name the temporary copy
     with _faults(engine), engine.connect().execution_options(ledger_write=True) as connection, connection.begin():

@@ -36,9 +36,6 @@ def open_ledger(url: str, *, may_read_only: bool = False) -> "Ledger":
     """Open the ledger at an SQLAlchemy URL. A missing SQLite file is created.
 
     If `may_read_only` is true, a file that cannot be written is opened read-only.
-
-    Raises:
-        LedgerError: The ledger cannot be used.
     """
     return Ledger(database.connect(url, may_read_only=may_read_only))
 
@@ -53,9 +50,6 @@ class Ledger:
         """Record an expected cost. If the entry is already open, change nothing.
 
         A closed entry is reopened as a new attempt, because a candidate that had no capacity may be tried again.
-
-        Raises:
-            LedgerError: The price or the number of nodes is invalid, or the ledger cannot be used.
         """
         _refuse_invalid(spending)
         with database.write_transaction(self.engine) as connection:
@@ -69,11 +63,7 @@ class Ledger:
                 summary.add_open(connection, (spending.entry_id, attempt))
 
     def launched(self, entry_id: str, instance_ids: Sequence[str], at: datetime) -> None:
-        """Record launched instances. Instances that are already recorded keep their launch time.
-
-        Raises:
-            LedgerError: The entry does not exist or is closed, or the ledger cannot be used.
-        """
+        """Record launched instances. Instances that are already recorded keep their launch time."""
         with database.write_transaction(self.engine) as connection:
             last = _known(connection, entry_id)
             if not last.is_open:
@@ -93,10 +83,9 @@ class Ledger:
                 connection.execute(sa.insert(schema.launched), events)
 
     def extend(self, entry_id: str, until: datetime, at: datetime) -> None:
-        """Record a new expiry for the nodes. The latest recorded time applies; recording a time twice changes nothing.
+        """Record a new expiry for the nodes.
 
-        Raises:
-            LedgerError: The entry does not exist or is closed, or the ledger cannot be used.
+        The latest recorded time applies; recording a time twice changes nothing.
         """
         with database.write_transaction(self.engine) as connection:
             last = _known(connection, entry_id)
@@ -108,11 +97,7 @@ class Ledger:
                 connection.execute(sa.insert(schema.extended).values(**event, extended_at=to_text(at)))
 
     def close(self, entry_id: str, at: datetime) -> None:
-        """Close an entry at its confirmed end, unless it is closed already. An entry without a launch costs nothing.
-
-        Raises:
-            LedgerError: The entry does not exist, or the ledger cannot be used.
-        """
+        """Close an entry at its confirmed end, unless it is closed already. An entry without a launch costs nothing."""
         with database.write_transaction(self.engine) as connection:
             last = _known(connection, entry_id)
             if last.is_open:
@@ -121,11 +106,7 @@ class Ledger:
                 summary.update_entries(connection, [(entry_id, last.number)])
 
     def part_ended(self, entry_id: str, part: Part, at: datetime, *, estimated: bool = False) -> None:
-        """Record the end of a part of an open entry. If the part has an end or the entry is closed, change nothing.
-
-        Raises:
-            LedgerError: The entry does not exist, or the ledger cannot be used.
-        """
+        """Record the end of a part of an open entry. If the part has an end or the entry is closed, change nothing."""
         with database.write_transaction(self.engine) as connection:
             last = _known(connection, entry_id)
             key = {"entry_id": entry_id, "attempt": last.number, "part": part}
@@ -135,11 +116,7 @@ class Ledger:
                 _record(connection, schema.part_ended, event)
 
     def run_started(self, run_id: str, cluster: str, recipe: str, owner: str, team: str, at: datetime) -> None:
-        """Record that a run started to use a cluster at `at`. If a start is already recorded, change nothing.
-
-        Raises:
-            LedgerError: The ledger cannot be used.
-        """
+        """Record that a run started to use a cluster at `at`. If a start is already recorded, change nothing."""
         row = {"run_id": run_id, "cluster": cluster, "recipe": recipe, "owner": owner, "team": team}
         with database.write_transaction(self.engine) as connection:
             if not _has_run(connection, schema.run_started, run_id):
@@ -147,11 +124,7 @@ class Ledger:
                 summary.update_run(connection, run_id)
 
     def run_ended(self, run_id: str, state: str, at: datetime) -> None:
-        """Record the final state and end of a run. If an end is already recorded, change nothing.
-
-        Raises:
-            LedgerError: The ledger has no start of this run, or cannot be used.
-        """
+        """Record the final state and end of a run. If an end is already recorded, change nothing."""
         with database.write_transaction(self.engine) as connection:
             if not _has_run(connection, schema.run_started, run_id):
                 raise LedgerError(f"the ledger has no run {run_id}", hint=_ANOTHER)
@@ -174,9 +147,6 @@ class Ledger:
             state: Return only open or only closed entries.
             since: Return only entries that are open or were closed at or after this time.
             token: Return only entries whose IDs start with this token, the token of a cluster or storage.
-
-        Raises:
-            LedgerError: The ledger cannot be used.
         """
         with database.read_transaction(self.engine) as connection:
             if token is None:
@@ -198,19 +168,11 @@ class Ledger:
         until: datetime | None = None,
         limit: int | None = None,
     ) -> CostReport:
-        """Return the costs by one key. The arguments are those of `ReportQuery`.
-
-        Raises:
-            LedgerError: The ledger cannot be used.
-        """
+        """Return the costs by one key. The arguments are those of `ReportQuery`."""
         return self.query(ReportQuery(by, now, since, until, limit))
 
     def query(self, query: ReportQuery) -> CostReport:
-        """Return a cost report. Which of several rows of equal cost a limit omits depends on the database.
-
-        Raises:
-            LedgerError: The ledger cannot be used.
-        """
+        """Return a cost report. Which of several rows of equal cost a limit omits depends on the database."""
         with database.read_transaction(self.engine) as connection:
             read = summary.reader(connection)
             if is_complete(read):
@@ -221,11 +183,7 @@ class Ledger:
         return self.recomputed_report(query)
 
     def recomputed_report(self, query: ReportQuery) -> CostReport:
-        """Return the same report as `query`, computed from the events without the summary.
-
-        Raises:
-            LedgerError: The ledger cannot be used.
-        """
+        """Return the same report as `query`, computed from the events without the summary."""
         with database.read_transaction(self.engine) as connection:
             charges = [charge_from_row(row[2:]) for row in connection.execute(rows.charges_query())]
             with_parts = {(entry_id, attempt) for entry_id, attempt in connection.execute(rows.ATTEMPTS_WITH_PART_ENDS)}
@@ -235,11 +193,7 @@ class Ledger:
         return report(charges, runs, query)
 
     def runs(self) -> tuple[RunInterval, ...]:
-        """Return every run with the time during which it used its cluster.
-
-        Raises:
-            LedgerError: The ledger cannot be used.
-        """
+        """Return every run with the time during which it used its cluster."""
         with database.read_transaction(self.engine) as connection:
             return tuple(run_from_row(row) for row in connection.execute(rows.RUNS))
 

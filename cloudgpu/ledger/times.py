@@ -7,11 +7,7 @@ from cloudgpu.errors import LedgerError
 
 
 def to_text(at: datetime) -> str:
-    """Format a time, for example `2026-11-21T05:00:00.000000Z`.
-
-    Raises:
-        LedgerError: The time has no UTC offset.
-    """
+    """Format a time, for example `2026-11-21T05:00:00.000000Z`."""
     if at.tzinfo is None:
         raise LedgerError(
             f"the ledger does not accept a time without a UTC offset: {at.isoformat()}", hint="please report this bug"
@@ -20,11 +16,7 @@ def to_text(at: datetime) -> str:
 
 
 def from_text(text: str) -> datetime:
-    """Parse a time that `to_text` wrote.
-
-    Raises:
-        LedgerError: The text is not a time.
-    """
+    """Parse a time that `to_text` wrote."""
     try:
         at = datetime.fromisoformat(text)
         # Skip full decoding for times in the format of `to_text`, because there may be thousands of rows.

@@ -72,11 +72,7 @@ class CostItem:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "CostItem":
-        """Create a cost item from its `as_json` form.
-
-        Raises:
-            ValueError: A field is missing or has the wrong type.
-        """
+        """Create a cost item from its `as_json` form."""
         return decode_as(cls, stored)
 
 

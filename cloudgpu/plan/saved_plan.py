@@ -66,11 +66,7 @@ class StoredPlan:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """The saved candidates, in the saved order.
-
-        Raises:
-            ValueError: A candidate is malformed. A malformed candidate can also raise `KeyError` or `TypeError`.
-        """
+        """The saved candidates, in the saved order."""
         return tuple(Candidate.from_json(candidate) for candidate in self.plan["candidates"])
 
 
@@ -84,11 +80,7 @@ def sign(stored: StoredPlan, key: bytes) -> StoredPlan:
 
 
 def require_signature(stored: StoredPlan, key: bytes, name: str) -> None:
-    """Reject a plan that this state home did not write. Its checksum proves nothing: computing it needs no secret.
-
-    Raises:
-        UsageError: The plan was not signed, was signed in another state home, or was edited.
-    """
+    """Reject a plan that this state home did not write. Its checksum proves nothing: computing it needs no secret."""
     hint = "create the plan here: `cloudgpu plan RECIPE --out FILE`"
     if not stored.home:
         message = f"{name} is not signed, because an earlier version of cloudgpu wrote it"
@@ -108,11 +100,7 @@ def format_saved_plan(stored: StoredPlan) -> str:
 
 
 def parse_saved_plan(text: str, name: str) -> StoredPlan:
-    """Parse the text of a saved plan.
-
-    Raises:
-        UsageError: The file is not a saved plan, was edited, or was written by an incompatible version of cloudgpu.
-    """
+    """Parse the text of a saved plan."""
     hint = "create it again: `cloudgpu plan RECIPE --out FILE`"
     try:
         content = parse_json(text)
@@ -134,11 +122,7 @@ def parse_saved_plan(text: str, name: str) -> StoredPlan:
 
 
 def _check_shape(stored: StoredPlan) -> None:
-    """Check that a stored plan has every field that `input_changes` and `with_saved_candidates` need.
-
-    Raises:
-        ValueError: A field is missing or malformed. This can also raise the other exceptions in `MALFORMED`.
-    """
+    """Check that a stored plan has every field that `input_changes` and `with_saved_candidates` need."""
     _ = stored.candidates
     for name in _SHAPE:
         _ = stored.plan[name]

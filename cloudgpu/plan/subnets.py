@@ -292,11 +292,7 @@ def choose_mount_subnets(
 
 
 def require_mount_subnets(what: str, network: RegionNetwork, place: tuple[str, str], need: SubnetNeed) -> MountSubnets:
-    """Return the subnets for the new file system `what` in a region and zone; the zone is empty if it is not zonal.
-
-    Raises:
-        PlanError: The VPC has no subnet in which nodes that would mount the file system can run.
-    """
+    """Return the subnets for the new file system `what` in a region and zone; the zone is empty if it is not zonal."""
     region, zone = place
     problem, fix = network_problem(network, region, need.public_address, need.named)
     chosen = choose_mount_subnets(network, zone, need)

@@ -54,11 +54,7 @@ def format_values(values: Sequence[tuple[str, str]]) -> str:
 
 
 def read_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
-    """Parse `--matrix name=value,value` options. A value that contains a comma must be in double quotes.
-
-    Raises:
-        UsageError: An option is malformed or given twice, or there are too many combinations.
-    """
+    """Parse `--matrix name=value,value` options. A value that contains a comma must be in double quotes."""
     axes = tuple(_axis(text) for text in texts)
     names = [axis.name for axis in axes]
     for name in names:
@@ -76,13 +72,7 @@ def read_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
 def combinations(
     loaded: LoadedRecipe, axes: Sequence[Axis], sets: Mapping[str, str], *, rehearsal: bool
 ) -> tuple[Combination, ...]:
-    """Return every combination with its resolved recipe. The last axis changes fastest.
-
-    Raises:
-        RecipeError: A name is unknown, a value has the wrong type, or combinations make the recipe invalid; the error
-            lists the problems of all combinations.
-        UsageError: `--set` and `--matrix` set the same field, or two combinations produce the same run.
-    """
+    """Return every combination with its resolved recipe. The last axis changes fastest."""
     _check_axes(loaded, axes, sets)
     expanded: list[Combination] = []
     problems: dict[str, list[str]] = {}

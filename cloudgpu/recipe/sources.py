@@ -46,11 +46,7 @@ class Source:
 
 
 def source_of(text: str) -> Source:
-    """Parse the source of a dataset.
-
-    Raises:
-        ValueError: The source is malformed or its kind is unknown; the message describes the problem.
-    """
+    """Parse the source of a dataset."""
     if _SNAPSHOT.match(text):
         message = (
             f"{text} is an EBS snapshot; create a volume from it: "

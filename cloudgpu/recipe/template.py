@@ -21,11 +21,7 @@ _SHELL_TOKENS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 
 
 def argv(command: str, values: Mapping[str, Scalar]) -> tuple[str, ...]:
-    """Fill in a command's placeholders and return its arguments. `{{` and `}}` become braces; null becomes empty.
-
-    Raises:
-        RecipeError: The command is invalid, for example because it uses a name that is not in `values`.
-    """
+    """Fill in a command's placeholders and return its arguments. `{{` and `}}` become braces; null becomes empty."""
     messages = tuple(placeholder_problems(command, values))
     if messages:
         message = f"launch.command: {messages[0]}"

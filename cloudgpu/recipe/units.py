@@ -17,11 +17,7 @@ class SizeGib(int):
 
     @classmethod
     def parse(cls, value: object) -> "SizeGib":
-        """Parse a size such as `300GiB`.
-
-        Raises:
-            ValueError: The value is not a size, has no unit, is zero, or exceeds one pebibyte.
-        """
+        """Parse a size such as `300GiB`."""
         return value if isinstance(value, SizeGib) else cls(bounds.size_gib(value))
 
     def __str__(self) -> str:
@@ -43,11 +39,7 @@ class DurationS(int):
 
     @classmethod
     def parse(cls, value: object) -> "DurationS":
-        """Parse a duration such as `1h30m`.
-
-        Raises:
-            ValueError: The value is not a duration, has no unit, is zero, or exceeds 366 days.
-        """
+        """Parse a duration such as `1h30m`."""
         return value if isinstance(value, DurationS) else cls(bounds.duration_s(value))
 
     def __str__(self) -> str:

@@ -92,11 +92,6 @@ def ensure_running(
         clock: Clock for the start deadline.
         envs: Python environments shared by the nodes; default `<home>/envs`. Ignored if the cloud is already running.
         idle_minutes: Idle time before the cloud stops. Ignored if the cloud is already running.
-
-    Raises:
-        StateError: The state home cannot be written, or a newer version wrote the files of the rehearsal cloud.
-        RehearsalError: The server exited or did not respond before the deadline. The message contains the server's
-            error or the last lines of its log.
     """
     cloud = find_running(home)
     if cloud is not None:
@@ -109,11 +104,7 @@ def ensure_running(
 
 
 def find_running(home: Home) -> RehearsalClient | None:
-    """Return the state home's rehearsal cloud if it is running and ready, or None.
-
-    Raises:
-        NewerFormatError: A newer version wrote the endpoint file or the key file.
-    """
+    """Return the state home's rehearsal cloud if it is running and ready, or None."""
     files = RehearsalFiles.of(home)
     cloud = _recorded(files)
     if cloud is None:
@@ -123,12 +114,7 @@ def find_running(home: Home) -> RehearsalClient | None:
 
 
 def stop(home: Home) -> bool:
-    """Stop the server and its nodes. Return False if neither a server nor a node host was running.
-
-    Raises:
-        StateError: A newer version wrote the files of the rehearsal cloud, or the state home cannot be written.
-        RehearsalError: The server did not respond, did not stop before the deadline, or runs on another machine.
-    """
+    """Stop the server and its nodes. Return False if neither a server nor a node host was running."""
     files, clock = RehearsalFiles.of(home), SystemClock()
     host = NodeHostClient(files.nodes)
     was_running = process.running_server_pid(files) is not None or host.running()
@@ -162,11 +148,7 @@ def _responding(files: RehearsalFiles, clock: Clock) -> RehearsalClient | None:
 
 
 def _stop_server(cloud: RehearsalClient, clock: Clock) -> bool:
-    """Stop a server, and wait until it has exited. Return False if it exited before the call, so its nodes may run.
-
-    Raises:
-        RehearsalError: The server rejected the call or did not stop before the deadline.
-    """
+    """Stop a server, and wait until it has exited. Return False if it exited before the call, so its nodes may run."""
     try:
         request_stop(cloud)
         received = True
@@ -189,12 +171,7 @@ def request_stop(cloud: RehearsalClient) -> None:
 
 
 def status(home: Home) -> RehearsalStatus:
-    """Return the status of the rehearsal cloud without starting it.
-
-    Raises:
-        NewerFormatError: A newer version wrote the endpoint file or the key file.
-        RehearsalError: The server stopped responding.
-    """
+    """Return the status of the rehearsal cloud without starting it."""
     cloud = find_running(home)
     if cloud is None:
         return RehearsalStatus(None, clock_ahead=clock_ahead(home))
@@ -212,29 +189,17 @@ def status(home: Home) -> RehearsalStatus:
 
 
 def nodes(cloud: RehearsalClient) -> tuple[NodeInfo, ...]:
-    """Return every instance that is not terminated.
-
-    Raises:
-        RehearsalError: The server did not respond.
-    """
+    """Return every instance that is not terminated."""
     return tuple(NodeInfo(**row) for row in call(cloud, "GET", "nodes")["nodes"])
 
 
 def list_resources(cloud: RehearsalClient) -> dict[str, list[dict[str, Any]]]:
-    """Return the resources that may cost money or be left over, in all regions, grouped by resource type.
-
-    Raises:
-        RehearsalError: The server did not respond.
-    """
+    """Return the resources that may cost money or be left over, in all regions, grouped by resource type."""
     return dict(call(cloud, "GET", "census"))
 
 
 def put_faults(cloud: RehearsalClient, rules: Sequence[Mapping[str, Any]]) -> None:
-    """Replace the fault rules, reset all counters and release held calls.
-
-    Raises:
-        RehearsalError: A rule is not valid, or the server did not respond.
-    """
+    """Replace the fault rules, reset all counters and release held calls."""
     call(cloud, "PUT", "faults", list(rules))
 
 
@@ -242,86 +207,52 @@ def faults(cloud: RehearsalClient) -> dict[str, Any]:
     """Return the `rules` with counters, the `held` calls, and the number of `calls` and of `mutating_calls`.
 
     All numbers are counted since the rules were set.
-
-    Raises:
-        RehearsalError: The server did not respond.
     """
     return dict(call(cloud, "GET", "faults"))
 
 
 def put_script(cloud: RehearsalClient, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace all faults: rules, capacity, quotas, conditions and node faults. Return the active faults.
-
-    Raises:
-        RehearsalError: A part of the script is not valid, the server could not save the limits, or the server or the
-            node host did not respond.
-    """
+    """Replace all faults: rules, capacity, quotas, conditions and node faults. Return the active faults."""
     return dict(call(cloud, "PUT", "script", dict(row)))
 
 
 def script(cloud: RehearsalClient) -> dict[str, Any]:
-    """Return the active faults by part, as in a fault script, with the `names` of the scripts that were combined.
-
-    Raises:
-        RehearsalError: The server did not respond.
-    """
+    """Return the active faults by part, as in a fault script, with the `names` of the scripts that were combined."""
     return dict(call(cloud, "GET", "script"))
 
 
 def release(cloud: RehearsalClient) -> int:
-    """Release held calls and return their number.
-
-    Raises:
-        RehearsalError: The server did not respond.
-    """
+    """Release held calls and return their number."""
     return int(call(cloud, "POST", "release")["released"])
 
 
 def put_capacity(cloud: RehearsalClient, table: Mapping[str, int]) -> None:
-    """Replace the instance limits, such as `{"us-east-1c/p3dn.24xlarge/on-demand": 0}`. Keys may contain `*`.
-
-    Raises:
-        RehearsalError: An entry is not valid, the server could not save the table, or the server did not respond.
-    """
+    """Replace the instance limits, such as `{"us-east-1c/p3dn.24xlarge/on-demand": 0}`. Keys may contain `*`."""
     call(cloud, "PUT", "capacity", dict(table))
 
 
 def put_quotas(cloud: RehearsalClient, table: Mapping[str, int]) -> None:
-    """Replace the quotas, in vCPUs, such as `{"us-east-1/p/on-demand": 96}`. Keys may contain `*`.
-
-    Raises:
-        RehearsalError: An entry is not valid, the server could not save the table, or the server did not respond.
-    """
+    """Replace the quotas, in vCPUs, such as `{"us-east-1/p/on-demand": 96}`. Keys may contain `*`."""
     call(cloud, "PUT", "quotas", dict(table))
 
 
 def put_prices(cloud: RehearsalClient, table: Mapping[str, str]) -> None:
-    """Replace the prices, in USD/hour, such as `{"us-east-1/p3dn.24xlarge/on-demand": "29.5"}`. Keys may contain `*`.
+    """Replace the prices, in USD/hour, such as `{"us-east-1/p3dn.24xlarge/on-demand": "29.5"}`.
 
-    Raises:
-        RehearsalError: An entry is not valid, the server could not save the table, or the server did not respond.
+    Keys may contain `*`.
     """
     call(cloud, "PUT", "prices", dict(table))
 
 
 def advance(cloud: RehearsalClient, seconds: float) -> None:
-    """Advance the clock for power-off timers, spot interruptions and schedules by this many seconds.
-
-    Raises:
-        RehearsalError: The clock would be too far from this machine's clock, the server could not save the time, or the
-            server or the node host did not respond.
-    """
+    """Advance the clock for power-off timers, spot interruptions and schedules by this many seconds."""
     call(cloud, "POST", "advance", {"seconds": seconds})
 
 
 def call(
     cloud: RehearsalClient, method: str, name: str, value: object = None, *, limit_s: float = _RESPONSE_LIMIT_S
 ) -> Any:  # noqa: ANN401 - JSON
-    """Send one control call and return its result.
-
-    Raises:
-        RehearsalError: The server did not respond, or rejected the call.
-    """
+    """Send one control call and return its result."""
     body = b"" if value is None else json.dumps(value).encode()
     try:
         address, secret = cloud.url.removeprefix("http://"), cloud.secret_access_key
@@ -337,11 +268,7 @@ def call(
 
 
 def _recorded(files: RehearsalFiles) -> RehearsalClient | None:
-    """Return the cloud recorded in the endpoint file; its server may have exited.
-
-    Raises:
-        NewerFormatError: A newer version wrote the endpoint file or the key file, so its server cannot be found.
-    """
+    """Return the cloud recorded in the endpoint file; its server may have exited."""
     try:
         row = ENDPOINT_FORMAT.read(files.endpoint)
         key = load(files.keys).caller
@@ -387,11 +314,7 @@ def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[st
 
 
 def saved_key_id(files: RehearsalFiles) -> str:
-    """Return the access key ID in the endpoint file, or an empty string.
-
-    Raises:
-        NewerFormatError: A newer version wrote the endpoint file.
-    """
+    """Return the access key ID in the endpoint file, or an empty string."""
     try:
         return str(ENDPOINT_FORMAT.read(files.endpoint)["access_key_id"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -27,10 +27,6 @@ def reset(home: Home, at: datetime) -> bool:
     Args:
         home: The state home.
         at: The current time, at which nodes that are still running end.
-
-    Raises:
-        RehearsalError: The server or the node host did not exit.
-        StateError: The files cannot be deleted.
     """
     files = RehearsalFiles.of(home)
     if not os.path.lexists(files.root):

@@ -29,20 +29,11 @@ class SimulatedTime:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def now(self) -> datetime:
-        """Return the simulated time, in UTC.
-
-        Raises:
-            NewerFormatError: A newer version wrote the file.
-        """
+        """Return the simulated time, in UTC."""
         return self.clock.now() + self.offset()
 
     def advance(self, seconds: float) -> None:
-        """Advance the simulated time and save the offset to disk.
-
-        Raises:
-            ValueError: The new offset would be NaN, or exceed `LIMIT_DAYS` days in either direction.
-            StateError: The disk is full or unwritable, or a newer version wrote the file.
-        """
+        """Advance the simulated time and save the offset to disk."""
         with self._lock:
             ahead_s = self.offset().total_seconds() + seconds
             if not shift_within_limits(ahead_s):
@@ -51,11 +42,7 @@ class SimulatedTime:
             write_durably(self.path, _FORMAT.encode({"ahead_s": ahead_s}))
 
     def offset(self) -> timedelta:
-        """Return the offset from the machine's clock. If the file is damaged, rename it and return zero.
-
-        Raises:
-            NewerFormatError: A newer version wrote the file.
-        """
+        """Return the offset from the machine's clock. If the file is damaged, rename it and return zero."""
         try:
             ahead_s = _FORMAT.read(self.path)["ahead_s"]
         except FileNotFoundError:
@@ -77,9 +64,5 @@ class SimulatedTime:
 
 
 def clock_ahead(home: Home) -> timedelta:
-    """Return how far `rehearsal advance` has moved a state home's simulated clock ahead of this machine's clock.
-
-    Raises:
-        NewerFormatError: A newer version wrote the file.
-    """
+    """Return how far `rehearsal advance` has moved a state home's simulated clock ahead of this machine's clock."""
     return SimulatedTime(RehearsalFiles.of(home).time, SystemClock()).offset()

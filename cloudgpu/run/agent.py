@@ -83,12 +83,7 @@ class Agent:
     root: str = ""
 
     def ask(self, verb: str, request: Mapping[str, Any], on_line: OnLine | None = None) -> dict[str, Any]:
-        """Run a verb to completion and return its last output line. `on_line` receives the lines before the last.
-
-        Raises:
-            RemoteCommandError: The agent returned an error, or exited without a response.
-            ConnectError: The node cannot be reached, or its agent did not respond in time.
-        """
+        """Run a verb to completion and return its last output line. `on_line` receives the lines before the last."""
         stream = self.stream(verb, request)
         last: dict[str, Any] = {}
         printed: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -110,22 +105,12 @@ class Agent:
     def answers(
         self, stream: Stream, verb: str, on_alive: Callable[[], None] = lambda: None
     ) -> Iterator[dict[str, Any]]:
-        """Yield the lines of a stream as they arrive. `on_alive` is called for every line, including heartbeats.
-
-        Raises:
-            RemoteCommandError: The agent returned an error, or the login shell printed too much.
-            SilentAgentError: The agent did not respond in time.
-            ConnectError: The connection was lost.
-        """
+        """Yield the lines of a stream as they arrive. `on_alive` is called for every line, including heartbeats."""
         for answer in _lines(stream, verb, self.host.node, on_alive):
             yield self._checked(verb, answer)
 
     def answered(self, verb: str, last: dict[str, Any], stream: Stream, printed: Iterable[str] = ()) -> dict[str, Any]:
-        """Return the last output line of a finished verb. `printed` contains the other output of the login shell.
-
-        Raises:
-            RemoteCommandError: The line is an error, or the agent exited without a response or was killed.
-        """
+        """Return the last output line of a finished verb. `printed` contains the other output of the login shell."""
         if stream.exit_code and "error" not in last:
             # The agent was killed, for example by the OOM killer, so its last line is not the response.
             raise self._exit_error(verb, stream, printed)
@@ -183,12 +168,7 @@ def _split_output(text: str) -> tuple[str, list[str]]:
 
 
 def install_agent(host: Host) -> Agent:
-    """Install the agent on a node unless this version is already there. On self-managed hosts, always reinstall it.
-
-    Raises:
-        RemoteCommandError: The login shell does not report the home directory, or the agent cannot be written.
-        ConnectError: The node cannot be reached.
-    """
+    """Install the agent on a node unless this version is already there. On self-managed hosts, always reinstall it."""
     name = agent_name()
     login_home, root, present = _node_paths(host)
     home = f"{login_home}/{host.node.base}" if host.node.own else login_home
@@ -200,12 +180,7 @@ def install_agent(host: Host) -> Agent:
 
 
 def find_login_home(host: Host) -> str:
-    """Return the login user's home directory on a host.
-
-    Raises:
-        RemoteCommandError: The login shell does not report the directory.
-        ConnectError: The host cannot be reached.
-    """
+    """Return the login user's home directory on a host."""
     return _node_paths(host)[0]
 
 
@@ -231,12 +206,7 @@ def _upload(host: Host, path: str) -> None:
 
 
 def ask_once(host: Host, verb: str, request: Mapping[str, Any], shape: type[Any] = dict) -> dict[str, Any]:
-    """Run a verb on a host without installing the agent. The response must match the dataclass `shape`, if given.
-
-    Raises:
-        RemoteCommandError: The agent returned an error or a malformed response, or the host has no Python.
-        ConnectError: The host cannot be reached, or the agent did not respond in time.
-    """
+    """Run a verb on a host without installing the agent. The response must match the dataclass `shape`, if given."""
     source = agent_source()
     stdin = b"%d\n" % len(source) + source + json.dumps(request).encode()
     stream = host.stream(RemoteCommand("python3", "-c", _ONCE, verb), stdin=stdin)
@@ -254,9 +224,6 @@ def require_shape(node: Node, verb: str, answer: dict[str, Any], shape: type[Any
     """Return the response if it matches the dataclass `shape`. If `shape` is `dict`, any response matches.
 
     The response is untrusted: a login shell can print JSON too.
-
-    Raises:
-        RemoteCommandError: The response does not match.
     """
     if shape is dict:
         return answer
@@ -271,11 +238,7 @@ def require_shape(node: Node, verb: str, answer: dict[str, Any], shape: type[Any
 
 
 def count_field(answer: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """Return a non-negative integer field of a response, or `default` if the field is missing.
-
-    Raises:
-        AgentReplyError: The field is not a non-negative integer.
-    """
+    """Return a non-negative integer field of a response, or `default` if the field is missing."""
     value = answer.get(name)
     if value is None and default is not None:
         return default
@@ -297,11 +260,6 @@ def _lines(
 
     Lines that are not responses are added to `printed`. For a long verb, the time limit applies to each line; for a
     short verb, it applies to the whole response. Heartbeats without progress are accepted for `stalled_s` seconds.
-
-    Raises:
-        RemoteCommandError: The login shell printed too much.
-        SilentAgentError: The agent did not respond in time.
-        ConnectError: The connection was lost.
     """
     limit_s, heartbeats = _SLOW_S.get(verb, _ANSWER_S), 0
     try:
@@ -367,11 +325,6 @@ _T = TypeVar("_T")
 
 
 def run_on_agents(agents: Sequence[Agent], do: Callable[[Agent], _T]) -> dict[int, _T]:
-    """Call `do` for every node in parallel and return the results by node index.
-
-    Raises:
-        RemoteCommandError: The call failed on a node.
-        ConnectError: A node cannot be reached.
-    """
+    """Call `do` for every node in parallel and return the results by node index."""
     by_index = {agent.host.node.index: agent for agent in agents}
     return all_or_raise(run_on_all([agent.host for agent in agents], lambda host: do(by_index[host.node.index])))

@@ -149,11 +149,7 @@ class Reader(threading.Thread):
             self._clock.sleep(_RETRY_S)
 
     def _report_lost(self, trouble: ConnectError | RemoteCommandError) -> None:
-        """Report lost contact once the node has been unreachable for `LOST_CONTACT_S`.
-
-        Raises:
-            RemoteCommandError: The node is reachable but its agent does not work, so a retry would not help.
-        """
+        """Report lost contact once the node has been unreachable for `LOST_CONTACT_S`."""
         if self._lost or self._clock.monotonic() - self._contact_at <= LOST_CONTACT_S:
             return
         if isinstance(trouble, RemoteCommandError):
@@ -174,11 +170,7 @@ class Reader(threading.Thread):
             self._feed.put(Contact(self._agent.host.node.index, None))
 
     def _refused_login(self, err: AuthRefusedError) -> AuthRefusedError:
-        """Return the error if it may be temporary.
-
-        Raises:
-            ConnectError: The error is permanent: another key is needed, or the node was terminated.
-        """
+        """Return the error if it may be temporary."""
         self._refusals += 1
         if self._refusals >= _REFUSALS:
             self._on_unreachable(self._agent.host.node, err)
@@ -194,12 +186,7 @@ class Reader(threading.Thread):
             self._on_unreachable(self._agent.host.node, trouble)
 
     def _read_once(self) -> bool:
-        """Read from one connection until it ends. Return True if the final status was received.
-
-        Raises:
-            ConnectError: The connection was lost.
-            RemoteCommandError: The agent sent an error or a malformed message.
-        """
+        """Read from one connection until it ends. Return True if the final status was received."""
         offsets = {str(rank): offset for rank, offset in self._offsets.items()}
         request = {"run_dir": self._run_dir, "offsets": offsets, **({"spot": True} if self._spot else {})}
         self._stream = stream = self._agent.stream("follow", request)

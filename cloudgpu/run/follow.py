@@ -35,13 +35,6 @@ def follow(
     If `spot` is set, the agents also watch for notices of spot interruptions. A node repeats its notice when the
     connection to it was lost. `ranks` and `run_dirs` are keyed by node index. Abandoning the iterator has no effect on
     the nodes. `on_unreachable` is called on the reader threads.
-
-    Raises:
-        ConnectError: A node was unreachable for three minutes, was terminated or rejected the login, and no other node
-            reported a failure. The run may still be in progress.
-        HostKeyError: A node presents none of its pinned host keys.
-        RemoteCommandError: An agent sent an error or a malformed message.
-        StateError: The local logs cannot be written.
     """
     feed = Feed(queue.Queue(maxsize=_WAITING_CHUNKS), threading.Event())
     readers = [
@@ -69,13 +62,7 @@ def follow(
 def copy_output(
     agents: Sequence[Agent], ranks: Mapping[int, Sequence[int]], run_dirs: Mapping[int, str], logs: LogStore
 ) -> None:
-    """Copy the output that exists now from all nodes, without waiting for more.
-
-    Raises:
-        ConnectError: A node is unreachable.
-        RemoteCommandError: An agent sent an error or a malformed message.
-        StateError: The local logs cannot be written.
-    """
+    """Copy the output that exists now from all nodes, without waiting for more."""
 
     def copy(agent: Agent) -> None:
         node = agent.host.node.index

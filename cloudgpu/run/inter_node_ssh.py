@@ -21,10 +21,6 @@ def write_ssh_files(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch
     """Write every node's launcher and SSH files. Return the authorized_keys line for the head node's key by node index.
 
     Nodes on which the run has already started are left unchanged.
-
-    Raises:
-        RemoteCommandError: A file cannot be written.
-        ConnectError: A node cannot be reached.
     """
     authorized_keys: dict[int, str] = {}
     by_index = {agent.host.node.index: agent for agent in agents}

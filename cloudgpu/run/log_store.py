@@ -38,11 +38,7 @@ class LogStore:
         return path.stat().st_size if path.exists() else 0
 
     def add(self, chunk: Chunk) -> bool:
-        """Append the part of a chunk that is not in the log yet. Return True if anything was appended.
-
-        Raises:
-            StateError: The disk is full, or the log cannot be written or was truncated by another process.
-        """
+        """Append the part of a chunk that is not in the log yet. Return True if anything was appended."""
         path = self._paths.log(chunk.rank)
         try:
             with open_for_appending(path) as log:
@@ -63,11 +59,7 @@ class LogStore:
         return True
 
     def blocks(self, rank: int, start: int = 0) -> Iterator[tuple[str, ...]]:
-        """Yield the lines of a rank's log from byte `start` in blocks, which is much faster than line by line.
-
-        Raises:
-            StateError: The local log cannot be read.
-        """
+        """Yield the lines of a rank's log from byte `start` in blocks, which is much faster than line by line."""
         for raw in self._pieces(rank, start):
             yield tuple(raw.decode(errors="replace").splitlines())
 
@@ -75,9 +67,6 @@ class LogStore:
         """Yield the lines of a rank's log from byte `start` in blocks, with the time by which each block was written.
 
         The time is None if it is unknown.
-
-        Raises:
-            StateError: The local log cannot be read.
         """
         times = stored_times(self._paths.log_times(rank), start)
         for written_at, raw in split_by_time(self._pieces(rank, start), start, times):
@@ -104,11 +93,7 @@ class LogStore:
             yield rest
 
     def start_since(self, rank: int, since: datetime) -> int | None:
-        """Return the offset of the first line of a rank's log that was written at or after a time; None if unknown.
-
-        Raises:
-            StateError: The local log cannot be read.
-        """
+        """Return the offset of the first line of a rank's log that was written at or after a time; None if unknown."""
         path = self._paths.log(rank)
         try:
             with open_for_reading(path) as log:
@@ -130,11 +115,7 @@ class LogStore:
             raise unreadable_log_error(path, err) from err
 
     def start_of_last(self, rank: int, count: int) -> int:
-        """Return the offset at which the last `count` lines of a rank's log start.
-
-        Raises:
-            StateError: The local log cannot be read.
-        """
+        """Return the offset at which the last `count` lines of a rank's log start."""
         path = self._paths.log(rank)
         try:
             with open_for_reading(path) as log:

@@ -87,9 +87,6 @@ class SearchProcess:
         """Return the index of the pattern and the value for every match, in the order of the lines.
 
         If the process was ended, return where.
-
-        Raises:
-            OSError: The process cannot be started.
         """
         process = self._process if self._process is not None else self._start()
         position = self._position
@@ -137,12 +134,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _exchange(process: subprocess.Popen[bytes], query: Query, text: str) -> list[tuple[int, float]]:
-    """Send a query and return the response.
-
-    Raises:
-        OSError: The process ended, or did not respond in time.
-        ValueError: The process ended during its response.
-    """
+    """Send a query and return the response."""
     assert process.stdin is not None  # noqa: S101  # both are pipes
     assert process.stdout is not None  # noqa: S101
     question = json.dumps([dict(query.patterns), dict(query.without), list(query.by_line)]).encode()

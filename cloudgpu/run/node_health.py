@@ -52,13 +52,7 @@ class Health:
 
 
 def check_nodes(agents: Sequence[Agent], clock: Clock, report: Report) -> tuple[Health, ...]:
-    """Wait for every node's bootstrap, then compare each node with its instance type.
-
-    Raises:
-        RemoteCommandError: A node's bootstrap failed or timed out, or the node's hardware is incomplete or faulty. The
-            message names the node.
-        ConnectError: A node cannot be reached.
-    """
+    """Wait for every node's bootstrap, then compare each node with its instance type."""
     hosts = [agent.host for agent in agents]
     by_index = {agent.host.node.index: agent for agent in agents}
     answers = run_on_all(hosts, lambda host: _ready(by_index[host.node.index], clock, report))
@@ -106,11 +100,7 @@ def _ready(agent: Agent, clock: Clock, report: Report) -> Health:
 
 
 def _require_in_time(node: Node, facts: Mapping[str, Any], elapsed_s: float) -> None:
-    """Check that the bootstrap has not reached its time limit.
-
-    Raises:
-        RemoteCommandError: The bootstrap has not begun or not finished in time.
-    """
+    """Check that the bootstrap has not reached its time limit."""
     begun = str(facts.get("bootstrap", "none")) != "none"
     limit_s = bootstrap_limit_s(facts) if begun else _BEGIN_LIMIT_S
     if elapsed_s > limit_s:
@@ -121,11 +111,7 @@ def _require_in_time(node: Node, facts: Mapping[str, Any], elapsed_s: float) -> 
 
 
 def _probe_repeatedly(agent: Agent, clock: Clock) -> Iterator[Mapping[str, Any]]:
-    """Probe the node repeatedly. A node that reboots during its bootstrap may be unreachable for a while.
-
-    Raises:
-        ConnectError: The node is unreachable and not rebooting.
-    """
+    """Probe the node repeatedly. A node that reboots during its bootstrap may be unreachable for a while."""
     last: Mapping[str, Any] = {}
     last_contact = clock.monotonic()
     while True:
@@ -152,11 +138,7 @@ def _report_step_times(node: Node, facts: Mapping[str, Any], report: Report, *, 
 
 
 def _check_facts(node: Node, facts: Mapping[str, Any]) -> Health:
-    """Compare the probed facts with the node's instance type.
-
-    Raises:
-        RemoteCommandError: The node is not healthy.
-    """
+    """Compare the probed facts with the node's instance type."""
     if facts.get("bootstrap") == "failed" and not node.own:
         failure = (
             f"its bootstrap failed at step {facts.get('bootstrap_step') or '?'}: {facts.get('bootstrap_error') or '?'}"
@@ -184,10 +166,9 @@ def _check_facts(node: Node, facts: Mapping[str, Any]) -> Health:
 
 
 def _cuda_state(node: Node, facts: Mapping[str, Any]) -> str:
-    """Return whether CUDA initializes. Without Fabric Manager, nvidia-smi works on nodes with NVSwitch, but CUDA fails.
+    """Return whether CUDA initializes.
 
-    Raises:
-        RemoteCommandError: CUDA does not initialize.
+    Without Fabric Manager, nvidia-smi works on nodes with NVSwitch, but CUDA fails.
     """
     if not node.gpus:
         return ""
@@ -198,11 +179,7 @@ def _cuda_state(node: Node, facts: Mapping[str, Any]) -> str:
 
 
 def _efa_devices(node: Node, facts: Mapping[str, Any]) -> int:
-    """Return the number of EFA devices, which must be the planned number: without a device, NCCL silently uses TCP.
-
-    Raises:
-        RemoteCommandError: The node was planned with EFA and has another number of devices.
-    """
+    """Return the number of EFA devices, which must be the planned number: without a device, NCCL silently uses TCP."""
     devices = tuple(str(device) for device in facts.get("efa", ()))
     if node.efa and len(devices) != node.efa:
         found = f"{plural(len(devices), 'EFA device')} instead of {node.efa} ({node.instance_type})"

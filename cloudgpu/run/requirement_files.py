@@ -54,11 +54,7 @@ def file_named_by(requirement: str) -> str:
 
 
 def with_files(requirements: Sequence[str], workdir: Path, allowed: Allowed = any_file) -> tuple[str, ...]:
-    """Return the requirements with the lines of the files that they name.
-
-    Raises:
-        RecipeError: A file cannot be read, is not `allowed`, or names itself.
-    """
+    """Return the requirements with the lines of the files that they name."""
     return tuple(_expanded(requirements, workdir, allowed, 0))
 
 

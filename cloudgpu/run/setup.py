@@ -26,10 +26,6 @@ def setup_digest(recipe: Recipe, base: Path) -> str:
     The inputs are the variables, the names of the secrets, and the files and directories of the work directory that the
     script names: a changed `requirements.txt` runs `pip install -r requirements.txt` again, a changed `train.py` does
     not.
-
-    Raises:
-        StateError: A file that the script names cannot be read.
-        UsageError: The work directory does not exist.
     """
     if not recipe.setup:
         return ""
@@ -49,12 +45,7 @@ def run_setup(
     job: Job, agents: Sequence[Agent], digest: str, interpreters: Mapping[int, str], secrets: Mapping[str, str],
     report: Report,
 ) -> None:  # fmt: skip
-    """Run the setup directly on every node on which it has not run with this digest.
-
-    Raises:
-        RemoteCommandError: The setup failed on a node; the message has its last lines.
-        ConnectError: A node cannot be reached.
-    """
+    """Run the setup directly on every node on which it has not run with this digest."""
     request_setup(
         agents,
         lambda agent: setup_request(job, agent, digest, secrets) | {"interpreter": interpreters[agent.host.node.index]},
@@ -63,12 +54,7 @@ def run_setup(
 
 
 def request_setup(agents: Sequence[Agent], request_for: Callable[[Agent], Mapping[str, Any]], report: Report) -> None:
-    """Send every node its request, and report if no node had to run the setup.
-
-    Raises:
-        RemoteCommandError: The setup failed on a node; the message has its last lines.
-        ConnectError: A node cannot be reached.
-    """
+    """Send every node its request, and report if no node had to run the setup."""
 
     def prepare(agent: Agent) -> bool:
         answer = agent.ask("setup", request_for(agent), lambda line: relay(line, agent.host.node.index, report))

@@ -64,10 +64,6 @@ def stage(
 
     Call `send_workdir` first. `sent_bytes` is its result and becomes part of the returned value. `secrets` are the
     values of the recipe's secrets, for the setup.
-
-    Raises:
-        RemoteCommandError: A download, checksum or build failed on a node; the message names the node.
-        ConnectError: A node cannot be reached.
     """
     way = DistributionSettings(base, files, services, report)
     restore(job, agents, way)
@@ -93,10 +89,6 @@ def stage_images(
     """Provide the recipe's image on every node and run the recipe's setup in it. Call `stage` first.
 
     Does nothing if the recipe has no container, or the nodes are simulated and cannot run containers.
-
-    Raises:
-        RemoteCommandError: A node cannot get the image, or the setup failed; the message names the node.
-        ConnectError: A node cannot be reached.
     """
     container = job.recipe.environment.container
     if container is None or job.inventory.head.simulated:
@@ -112,12 +104,6 @@ def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) 
     """Upload changed files, create this run's private copy of the work directory, and return the number of bytes sent.
 
     Callers must serialize calls per recipe and node, because otherwise a run could copy another run's files.
-
-    Raises:
-        UsageError: The work directory does not exist or is not a directory.
-        StateError: A file cannot be read or keeps changing.
-        RemoteCommandError: A node could not store the files; the message names the node.
-        ConnectError: A node cannot be reached.
     """
     if job.recipe.workdir is None:
         run_on_agents(agents, lambda agent: agent.host.run(RemoteCommand("mkdir", "-p", job.workdir(agent.home))))

@@ -33,11 +33,9 @@ def new_gang_token() -> str:
 
 
 def rank_launches(job: Job, agents: Sequence[Agent], staged: Staged, attempt: int = 0) -> tuple[NodeLaunch, ...]:
-    """Return the commands and environments of all ranks without starting anything. Each `attempt` uses different ports.
+    """Return the commands and environments of all ranks without starting anything.
 
-    Raises:
-        RecipeError: The command has an unknown placeholder.
-        UsageError: The launcher is unknown.
+    Each `attempt` uses different ports.
     """
     gangs: dict[tuple[str, str, str], dict[int, NodeLaunch]] = {}
     node_launches = []
@@ -79,11 +77,7 @@ def launch_context(job: Job, home: str, interpreter: str, data: Mapping[str, str
 
 
 def secret_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of the recipe's secrets from the caller's environment.
-
-    Raises:
-        UsageError: A secret is not set, cannot be sent to the nodes, or is too short to be masked.
-    """
+    """Return the values of the recipe's secrets from the caller's environment."""
     missing = [name for name in names if name not in environ]
     if missing:
         message = f"the recipe needs secrets that are not in the environment: {', '.join(missing)}"
@@ -115,11 +109,6 @@ def start(
     """Start the ranks on every node and return their commands. Has no effect if the run was already started.
 
     With `alone`, the nodes refuse the run while another run is in progress on them.
-
-    Raises:
-        AgentReplyError: A node refused the run (code `busy`); the ranks that were already started have been stopped.
-        RemoteCommandError: An agent rejected the request; the message names the node.
-        ConnectError: A node cannot be reached.
     """
     for attempt in range(_PORT_ATTEMPTS):
         gang = rank_launches(job, agents, staged, attempt)

@@ -37,11 +37,7 @@ class NodeTransport:
 
     @classmethod
     def of(cls, node: int, answer: object) -> "NodeTransport":
-        """Parse an agent's message. The content is untrusted, because the node may be compromised.
-
-        Raises:
-            RemoteCommandError: The message is malformed.
-        """
+        """Parse an agent's message. The content is untrusted, because the node may be compromised."""
         if not isinstance(answer, dict) or not answer.get("name"):
             raise RemoteCommandError("the agent sent a malformed network message")
         name, line, why = (_text(answer, key, longest) for key, longest in _FIELDS.items())

@@ -44,11 +44,7 @@ class Chunk:
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> "Chunk":
-        """Parse a log message from an agent.
-
-        Raises:
-            RemoteCommandError: The message is malformed.
-        """
+        """Parse a log message from an agent."""
         try:
             rank, offset, size = (bounds.checked_count(answer[name]) for name in ("rank", "offset", "bytes"))
             chunk = cls(rank, offset, size, _log_bytes(answer, size), parse_times(answer, offset, size))
@@ -98,11 +94,7 @@ class SpotNotice:
 
     @classmethod
     def of(cls, node: int, answer: object) -> "SpotNotice":
-        """Parse an agent's message. The content is untrusted, because the node may be compromised.
-
-        Raises:
-            RemoteCommandError: The message is malformed.
-        """
+        """Parse an agent's message. The content is untrusted, because the node may be compromised."""
         if not isinstance(answer, dict):
             raise RemoteCommandError("the agent sent a malformed interruption notice")
         action = answer.get("action")
@@ -137,11 +129,7 @@ class Verdict:
 
     @classmethod
     def of(cls, status: object, teller: int | None = None) -> "Verdict":
-        """Parse an agent's final status. The content is untrusted, because the node may be compromised.
-
-        Raises:
-            RemoteCommandError: The status is malformed or not final.
-        """
+        """Parse an agent's final status. The content is untrusted, because the node may be compromised."""
         fields = status if isinstance(status, dict) else {}
         state, first = fields.get("state"), fields.get("first_failure") or {}
         if not isinstance(state, str) or not state or state in _UNFINISHED:
@@ -180,11 +168,7 @@ def _ran_s(ranks: object) -> float | None:
 
 
 def _integer_field(first: Mapping[str, Any], name: str, lowest: int, highest: int) -> int | None:
-    """Return an integer field of a status, or None if it is missing.
-
-    Raises:
-        RemoteCommandError: The field is not an integer or is out of range.
-    """
+    """Return an integer field of a status, or None if it is missing."""
     value = first.get(name)
     if value is None:
         return None

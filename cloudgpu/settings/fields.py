@@ -284,11 +284,7 @@ class Settings:
     origins: tuple[Setting, ...] = ()
 
     def explain(self, name: str) -> Setting:
-        """Return a setting with its source.
-
-        Raises:
-            UsageError: The setting does not exist.
-        """
+        """Return a setting with its source."""
         for setting in self.origins:
             if setting.name == name:
                 return setting

@@ -31,9 +31,6 @@ def load(*, flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Pa
         environ: The process environment.
         cwd: Directory where the search for the project file starts; also the base for relative paths in flags and
             environment variables.
-
-    Raises:
-        UsageError: A setting is unknown, a value is invalid, or a file cannot be used; the message names the source.
     """
     ordered = list(sources(flags, environ, cwd))
     if not is_simulated(_text("target", ordered)):

@@ -42,11 +42,7 @@ Source = Mapping[str, SourcedSetting]
 
 
 def sources(flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Path) -> Sequence[Source]:
-    """Return the settings from each source, in order of precedence.
-
-    Raises:
-        UsageError: A setting is unknown, or a settings file is malformed, unreadable or untrusted.
-    """
+    """Return the settings from each source, in order of precedence."""
     return [_flags(flags, cwd), _variables(environ, cwd), *(_file(path) for path in _files(cwd))]
 
 
@@ -164,13 +160,7 @@ def _written(name: str, value: object, path: Path) -> SourcedSetting:
 
 
 def _written_paths(value: object, path: Path) -> str:
-    """Return a list of paths as one text.
-
-    Raises:
-        UsageError: The value is not a list of paths, or a project file names a path outside its folder. A recipe and
-            the project file beside it usually come from the same person, who must not decide which of the user's
-            files the recipe may upload.
-    """
+    """Return a list of paths as one text."""
     listed = [value] if isinstance(value, str) else value
     if not isinstance(listed, list) or not all(isinstance(entry, str) and entry for entry in listed):
         message = f"{path}: {_PATH_LIST}: expected a list of paths, got {value!r}"

@@ -20,12 +20,7 @@ _CHARACTERS: Final = "letters, digits, spaces and _ . : / = + - @"
 
 
 def check_tags(tags: Tags) -> Tags:
-    """Return the tags if every AWS service accepts them on every resource.
-
-    Raises:
-        ValueError: A key or value is invalid or reserved, there are too many tags, or two keys differ only in case.
-            IAM does not distinguish such keys.
-    """
+    """Return the tags if every AWS service accepts them on every resource."""
     if len(tags) > MAX_TAGS:
         message = f"{len(tags)} tags: at most {MAX_TAGS} are possible in addition to those that cloudgpu sets"
         raise ValueError(message)
@@ -53,11 +48,7 @@ def _check_key(key: str) -> None:
 
 
 def parse_tags(text: str) -> dict[str, str]:
-    """Parse tags from a JSON object of texts; an empty text means no tags.
-
-    Raises:
-        ValueError: The text is not a JSON object of texts, or a tag is invalid.
-    """
+    """Parse tags from a JSON object of texts; an empty text means no tags."""
     tags: Any = parse_json(text) if text else {}
     if not isinstance(tags, dict) or not all(isinstance(value, str) for value in tags.values()):
         message = "expected a JSON object whose values are texts"

@@ -20,9 +20,6 @@ def bastion(address: str, known_hosts: Sequence[Path], pinned: tuple[str, ...] =
         known_hosts: Files that contain the jump host's keys. Used only if `pinned` is empty.
         pinned: Fingerprints of the jump host's keys.
         key: Path of the private key; empty for the caller's default key.
-
-    Raises:
-        HostKeyError: The `known_hosts` files contain no key of the jump host, or cannot be read.
     """
     user, _, server = address.partition("@")
     host, port = _split(server)

@@ -37,13 +37,6 @@ def wait_for_ssh(
     A rejected login is retried for one minute only, because a socket-activated sshd may respond before cloud-init has
     created the user and installed the key. On a node that has finished its first boot, a rejected login is not retried.
     Once `hopeless` returns True, no failure is retried. `check` is called before each retry.
-
-    Raises:
-        HostKeyError: The node presents none of its pinned host keys. Raised immediately, without retries.
-        SshSetupError: This machine's key or network cannot be used. Raised immediately, without retries.
-        ProhibitedForwardingError: The jump host does not forward connections. Raised immediately, without retries.
-        ConnectError: The deadline has passed, or retries would not help; the error describes the last failure.
-        CloudGpuError: Raised by `check`.
     """
     grace_s = 0.0 if node.booted else _LOGIN_GRACE_S
     end = clock.monotonic() + deadline_s

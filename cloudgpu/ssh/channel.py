@@ -29,11 +29,7 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
     _held_back: tuple[paramiko.Message, ...] = ()
 
     def request(self, kind: str, text: str, *, reply: bool) -> None:
-        """Send a channel request without waiting for the response, which saves a round trip.
-
-        Raises:
-            OSError: The channel is closed.
-        """
+        """Send a channel request without waiting for the response, which saves a round trip."""
         message = paramiko.Message()
         message.add_byte(bytes([_MSG_REQUEST]))
         message.add_int(self.remote_chanid)

@@ -58,12 +58,7 @@ def connect(
     via: TcpConnector | None = None,
     keepalive: KeepaliveLimits | None = None,
 ) -> "SshHost":
-    """Connect to a node, through `via` if given.
-
-    Raises:
-        HostKeyError: The node presents none of its pinned host keys.
-        ConnectError: The node cannot be reached or rejects the key, or the key cannot be loaded.
-    """
+    """Connect to a node, through `via` if given."""
     host = SshHost(node, key, clock=clock, timeout_s=timeout_s, via=via, keepalive=keepalive or KeepaliveLimits())
     host.connect()
     return host
@@ -93,12 +88,7 @@ class SshHost:
         self._tunnels: dict[int, Tunnel] = {}
 
     def connect(self) -> None:
-        """Connect, unless a connection is already open.
-
-        Raises:
-            HostKeyError: The node presents none of its pinned host keys.
-            ConnectError: The node cannot be reached or rejects the key, or the key cannot be loaded.
-        """
+        """Connect, unless a connection is already open."""
         self._lane(0)
 
     @property
@@ -108,23 +98,11 @@ class SshHost:
             return any(link.is_active() for link in self._links)
 
     def run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
-        """Run a command and wait for it.
-
-        Raises:
-            RemoteCommandError: The exit code is not 0, or the output exceeds 256 MiB. For a nonzero exit code, the
-                error's `tail` contains the last 10 lines of output.
-            ConnectError: The connection was lost, or the command ran for longer than `timeout_s`.
-        """
+        """Run a command and wait for it."""
         return require_success(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
 
     def try_run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
-        """Run a command and return its result, whatever the exit code.
-
-        Raises:
-            TimeLimitError: The command ran for longer than `timeout_s` seconds.
-            RemoteCommandError: The output exceeds 256 MiB.
-            ConnectError: The connection was lost.
-        """
+        """Run a command and return its result, whatever the exit code."""
         began = self._clock.monotonic()
         session = self.start(command, stdin)
         stdout = self._read(session, timeout_s)
@@ -138,11 +116,7 @@ class SshHost:
         )
 
     def _read(self, session: CommandSession, timeout_s: float) -> bytes:
-        """Read all of a command's standard output. The size is limited, because the output is kept in memory.
-
-        Raises:
-            RemoteCommandError: The output exceeds the limit.
-        """
+        """Read all of a command's standard output. The size is limited, because the output is kept in memory."""
         stdout = bytearray()
         for piece in session.output(timeout_s):
             stdout += piece
@@ -155,19 +129,11 @@ class SshHost:
         return bytes(stdout)
 
     def stream(self, command: RemoteCommand, *, stdin: bytes = b"") -> SessionStream:
-        """Start a command whose output is read line by line.
-
-        Raises:
-            ConnectError: The connection was lost, or the server rejects further sessions.
-        """
+        """Start a command whose output is read line by line."""
         return SessionStream(self._start(command, stdin, _LINES_WINDOW_BYTES))
 
     def start(self, command: RemoteCommand, stdin: bytes | Iterable[bytes] = b"") -> CommandSession:
-        """Start a command whose output is read in chunks of bytes.
-
-        Raises:
-            ConnectError: The connection was lost, or the server rejects further sessions.
-        """
+        """Start a command whose output is read in chunks of bytes."""
         return self._start(command, stdin, WINDOW_BYTES)
 
     def _start(self, command: RemoteCommand, stdin: bytes | Iterable[bytes], window_bytes: int) -> CommandSession:
@@ -184,43 +150,22 @@ class SshHost:
         return session
 
     def put_bytes(self, content: bytes, path: str, *, mode: int = 0o600) -> None:
-        """Write a remote file atomically, and create missing directories.
-
-        Raises:
-            RemoteCommandError: The remote file cannot be written.
-            ConnectError: The connection was lost; the file has either its old or its new content.
-        """
+        """Write a remote file atomically, and create missing directories."""
         transfer.put_bytes(self, content, path, mode=mode)
 
     def get_file(self, path: str, to: Path) -> None:
-        """Download a file; the local write is atomic.
-
-        Raises:
-            RemoteCommandError: The remote file cannot be read.
-            StateError: The local file cannot be written.
-            ConnectError: The connection was lost.
-        """
+        """Download a file; the local write is atomic."""
         transfer.get_file(self, path, to)
 
     def send_tree(self, source: Path, files: Sequence[str], to: str, on_bytes: OnBytes = ignore_bytes) -> int:
         """Make a remote directory contain exactly these files from `source`; return the number of bytes sent.
 
         `files` contains paths relative to `source`.
-
-        Raises:
-            StateError: A local file cannot be read or keeps changing.
-            RemoteCommandError: A remote file cannot be written.
-            ConnectError: The connection was lost. The next call completes the transfer.
         """
         return transfer.send_tree(self, source, files, to, on_bytes)
 
     def claim_tree(self, to: str) -> None:
-        """Create a remote directory or adopt an empty one, so that `send_tree` may change its contents later.
-
-        Raises:
-            RemoteCommandError: The directory has contents that cloudgpu did not put there, or cannot be created.
-            ConnectError: The connection was lost.
-        """
+        """Create a remote directory or adopt an empty one, so that `send_tree` may change its contents later."""
         transfer.claim_tree(self, to)
 
     def fetch_tree(
@@ -236,12 +181,6 @@ class SshHost:
         """Download the matching files from a remote directory; return their relative paths.
 
         `on_skipped` is called for every entry that cannot be downloaded, and `place` returns the local path of a path.
-
-        Raises:
-            UsageError: A pattern is not a valid glob.
-            StateError: A local file cannot be written, or the node sent a path outside `to`.
-            RemoteCommandError: A remote file cannot be read.
-            ConnectError: The connection was lost. Files that were received completely are kept.
         """
         return fetch.fetch_tree(self, source, patterns, to, on_skipped, on_bytes, place=place)
 
@@ -264,10 +203,6 @@ class SshHost:
             near: Use the next free local port if `local` is in use.
             bound: True if the remote service listens only on the node's loopback address.
             on_outcome: Called with the outcome of every connection.
-
-        Raises:
-            UsageError: The local port is in use or requires root.
-            StateError: No local port is available.
         """
         with self._lock:
             if remote_port not in self._tunnels:
@@ -276,11 +211,7 @@ class SshHost:
             return self._tunnels[remote_port].port
 
     def _enter(self, port: int, *, bound: bool) -> OrderlyChannel:
-        """Open a connection to a port on the node's loopback address.
-
-        Raises:
-            ConnectError: The node is unreachable, nothing listens on the port, or a local tunnel uses the port.
-        """
+        """Open a connection to a port on the node's loopback address."""
         shared = shares_this_machine(self.node)
         # Nodes that share this machine have different loopback addresses. Their programs may still listen on 127.0.0.1.
         addresses = [loopback_address(self.node), *(["127.0.0.1"] if shared and not bound else [])]
@@ -300,12 +231,7 @@ class SshHost:
         raise silent
 
     def open_tcp(self, address: str, port: int, timeout_s: float = _CHANNEL_TIMEOUT_S) -> OrderlyChannel:
-        """Open a TCP connection from the node to a host that the node can reach.
-
-        Raises:
-            SilentPortError: The node cannot connect to the address, for example because nothing listens there.
-            ConnectError: The connection to the node was lost.
-        """
+        """Open a TCP connection from the node to a host that the node can reach."""
         link = self._lane(0)
         try:
             return link.open("direct-tcpip", (address, port), timeout=timeout_s)
@@ -319,11 +245,7 @@ class SshHost:
             raise ConnectError(message, hint=lost_connection_hint(self.node)) from err
 
     def server_key(self) -> ServerKey:
-        """Return the verified host key for a `known_hosts` file.
-
-        Raises:
-            ConnectError: The connection was lost and cannot be reopened.
-        """
+        """Return the verified host key for a `known_hosts` file."""
         key = self._lane(0).get_remote_server_key()
         return ServerKey(str(key.get_name()), str(key.get_base64()))
 
@@ -344,11 +266,7 @@ class SshHost:
         self.close()
 
     def _channel(self, window_bytes: int) -> tuple[Link, OrderlyChannel]:
-        """Open a session channel, on another connection if the server's limit is reached (OpenSSH: 10 per connection).
-
-        Raises:
-            ConnectError: The connection was lost, or the server rejects further sessions.
-        """
+        """Open a session channel, on another connection beyond the server's limit (OpenSSH: 10 per connection)."""
         for lane in range(_LANES):
             link = self._lane(lane)
             if link.channels >= _SESSIONS:

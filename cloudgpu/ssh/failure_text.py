@@ -54,11 +54,7 @@ def refused_connection(node: Node, to: str, reason: str, *, prohibited: bool) ->
 
 
 def require_success(result: Result) -> Result:
-    """Return the result if the command succeeded.
-
-    Raises:
-        RemoteCommandError: The exit code is not 0; the error contains the command and its last lines of output.
-    """
+    """Return the result if the command succeeded."""
     if result.ok:
         return result
     raise RemoteCommandError(

@@ -130,11 +130,7 @@ def _in_two_steps(
 
 
 def _through(node: Node, outcomes: Mapping[int, SshHost | CloudGpuError]) -> SshHost:
-    """Return the connection to a node's jump node.
-
-    Raises:
-        ConnectError: The jump node is not connected.
-    """
+    """Return the connection to a node's jump node."""
     jump = outcomes.get(node.jump) if node.jump is not None else None
     if isinstance(jump, SshHost):
         return jump
@@ -144,12 +140,7 @@ def _through(node: Node, outcomes: Mapping[int, SshHost | CloudGpuError]) -> Ssh
 
 
 def all_or_raise(outcomes: Mapping[int, T | CloudGpuError]) -> dict[int, T]:
-    """Return the values if every node succeeded.
-
-    Raises:
-        CloudGpuError: A node failed. A wrong host key, a rejected login or a terminated node takes precedence over
-            other failures, and the message lists the other nodes that failed.
-    """
+    """Return the values if every node succeeded."""
     errors = {index: outcome for index, outcome in outcomes.items() if isinstance(outcome, CloudGpuError)}
     if errors:
         err = _summed_up(errors, len(outcomes))

@@ -35,11 +35,7 @@ _KEY_TYPES = {
 
 
 def open_socket(node: Node, timeout_s: float) -> socket.socket:
-    """Connect to the node's SSH port.
-
-    Raises:
-        ConnectError: The connection failed; the message contains the reason.
-    """
+    """Connect to the node's SSH port."""
     try:
         opened = socket.create_connection((node.address, node.port), timeout_s)
     except OSError as err:
@@ -49,13 +45,7 @@ def open_socket(node: Node, timeout_s: float) -> socket.socket:
 
 
 def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect: OpenSocket) -> Link:
-    """Open an authenticated connection whose host key is one of the node's pinned keys.
-
-    Raises:
-        HostKeyError: The server presents none of the pinned keys, or no key is pinned.
-        ConnectError: The server cannot be reached, does not speak SSH or rejects the login.
-        SshSetupError: `key` cannot be loaded, or this machine does not allow the connection.
-    """
+    """Open an authenticated connection whose host key is one of the node's pinned keys."""
     if not node.host_keys:
         hint = "run `cloudgpu hosts scan` for a self-managed host; otherwise, delete the cluster and create it again"
         raise HostKeyError(f"{node_label(node)} has no pinned host key", hint=hint)
@@ -85,11 +75,7 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
 
 
 def _log_in(link: Link, user: str, login_key: LoginKey) -> Sequence[str]:
-    """Log in with the key and its certificate, in the order of the attempts. Return the further methods required.
-
-    Raises:
-        paramiko.SSHException: The server rejects every attempt, or the connection was lost.
-    """
+    """Log in with the key and its certificate, in the order of the attempts. Return the further methods required."""
     refused: Exception | None = None
     for private in login_key.attempts:
         try:
@@ -143,11 +129,7 @@ def _verified_link(node: Node, connect: OpenSocket, left_s: Callable[[], float])
 
 
 def exchange_keys(node: Node, opened: Opened, timeout_s: float) -> Link:
-    """Run the key exchange and return the connection. The caller must verify the host key.
-
-    Raises:
-        ConnectError: The server does not speak SSH, does not respond in time, or shares no algorithm with cloudgpu.
-    """
+    """Run the key exchange and return the connection. The caller must verify the host key."""
     link = _exchange(node, opened, (), timeout_s)
     if link is None:
         message = f"{node_label(node)} closed the connection during the key exchange"

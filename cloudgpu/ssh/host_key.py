@@ -22,9 +22,6 @@ def shown_key(node: Node, via: TcpConnector | None, *, timeout_s: float = 10.0) 
     """Return the host key that the node's SSH server presents. The key is not verified.
 
     If the server has keys of several types, this is the key of the type that cloudgpu prefers.
-
-    Raises:
-        ConnectError: The server is unreachable, does not speak SSH, or shares no algorithm with cloudgpu.
     """
     link = exchange_keys(node, _opener(node, via)(timeout_s), timeout_s)
     try:

@@ -44,22 +44,14 @@ def same_fingerprint(pinned: str, shown: str) -> bool:
 
 
 def ensure_key(path: Path) -> PublicKey:
-    """Create the key pair unless it exists, and return the public key. Safe against concurrent processes.
-
-    Raises:
-        StateError: The key cannot be read or written, or the file is not a private key.
-    """
+    """Create the key pair unless it exists, and return the public key. Safe against concurrent processes."""
     if not path.exists():
         _create(path)
     return read_public(path)
 
 
 def read_public(path: Path) -> PublicKey:
-    """Return the public key of the private key in `path`.
-
-    Raises:
-        StateError: The file cannot be read, is not an OpenSSH private key, or has a passphrase.
-    """
+    """Return the public key of the private key in `path`."""
     hint = "to create a new key, move this file elsewhere; nodes created with the old key then become unreachable"
     try:
         private = load_ssh_private_key(files.read_bytes(path, files.KEY_BYTES), password=None)

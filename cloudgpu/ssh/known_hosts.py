@@ -35,9 +35,6 @@ def known_keys(address: str, port: int, files: Sequence[Path]) -> tuple[str, ...
     """Return the fingerprints of all keys of a host, without revoked keys.
 
     As in OpenSSH, keys that are listed without a port count for another port only if none is listed with that port.
-
-    Raises:
-        HostKeyError: A file cannot be read.
     """
     lines = list(_lines(files))
     names = _names(address, port)
@@ -52,11 +49,7 @@ def known_keys(address: str, port: int, files: Sequence[Path]) -> tuple[str, ...
 
 
 def authority_note(address: str, port: int, files: Sequence[Path]) -> str:
-    """Return what to add to the message about an unknown host key; empty unless an authority may certify the key.
-
-    Raises:
-        HostKeyError: A file cannot be read.
-    """
+    """Return what to add to the message about an unknown host key; empty unless an authority may certify the key."""
     names = _names(address, port)
     authorities = [line for line in _lines(files) if line.marker == _AUTHORITY]
     if not any(_matches(name, line.hosts) for line in authorities for name in names):

@@ -31,11 +31,7 @@ _DEFAULT_PORT = 22
 
 
 def write_known_hosts(path: Path, node: Node, key: ServerKey) -> Path:
-    """Atomically write the `known_hosts` file for `ssh_argv`, readable only by its owner, and return the path.
-
-    Raises:
-        StateError: The file cannot be written.
-    """
+    """Atomically write the `known_hosts` file for `ssh_argv`, readable only by its owner, and return the path."""
     try:
         make_private_directory(path.parent)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -96,11 +92,7 @@ def escaped_command(argv: Sequence[str]) -> str:
 
 
 def option_path(path: Path) -> str:
-    """Return the path of a file on this machine as the value of an OpenSSH option.
-
-    Raises:
-        StateError: No value of an OpenSSH option can stand for this path.
-    """
+    """Return the path of a file on this machine as the value of an OpenSSH option."""
     return openssh_path(str(path.absolute()))
 
 

@@ -35,21 +35,13 @@ class HostEntry:
 
 
 def render_config(entries: Sequence[HostEntry], key: Path, heading: Sequence[str]) -> str:
-    """Return the content of the configuration file, with the lines of `heading` as comments at the top.
-
-    Raises:
-        StateError: A value contains characters that OpenSSH would misread, such as a line break.
-    """
+    """Return the content of the configuration file, with the lines of `heading` as comments at the top."""
     blocks = ["\n".join(_line(line) for line in _block(entry, key)) for entry in entries]
     return "\n\n".join(["\n".join(_line(f"# {line}") for line in heading), *blocks]) + "\n"
 
 
 def include_line(pattern: Path) -> str:
-    """Return the `Include` line for the user's OpenSSH configuration.
-
-    Raises:
-        StateError: The pattern contains characters that cannot be quoted.
-    """
+    """Return the `Include` line for the user's OpenSSH configuration."""
     text = str(pattern.absolute())
     if _PLAIN_INCLUDE.fullmatch(text.removesuffix("/*")):
         return f"Include {_quoted(text)}"

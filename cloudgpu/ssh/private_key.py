@@ -68,11 +68,7 @@ class LoginKey:
 
 
 def load_login_key(path: Path, user: str, now: datetime) -> LoginKey:
-    """Load a key and its certificate for a login as this user.
-
-    Raises:
-        SshSetupError: The key cannot be read or used.
-    """
+    """Load a key and its certificate for a login as this user."""
     try:
         content = read_bytes(path, KEY_BYTES)
         plain = _private_key(content)

@@ -82,11 +82,7 @@ class CommandSession:
         channel.in_stderr_buffer.set_event(self._wake)
 
     def start(self, wire: str, stdin: bytes | Iterable[bytes]) -> None:
-        """Send the command and its input. If the server rejects the command, `output` raises an error.
-
-        Raises:
-            ConnectError: The connection was lost.
-        """
+        """Send the command and its input. If the server rejects the command, `output` raises an error."""
         try:
             self._channel.request("exec", wire, reply=True)
             if isinstance(stdin, bytes) and len(stdin) <= _INLINE_STDIN_BYTES:
@@ -102,10 +98,6 @@ class CommandSession:
 
         The time limits start with the iteration. `timeout_s` restarts at each `renew`; standard input counts as
         transferred. `whole_s` never restarts.
-
-        Raises:
-            TimeLimitError: A time limit expired. SIGTERM was sent to the command.
-            ConnectError: The connection was lost, or the server stopped responding or rejected the command.
         """
         self._limit_s = timeout_s
         self.renew()
@@ -253,13 +245,7 @@ class SessionStream:
         self.exit_code: int | None = None
 
     def lines(self, timeout_s: float | None = None) -> Iterator[str]:
-        """Yield lines as they arrive, without the newline. Undecodable bytes are replaced.
-
-        Raises:
-            TimeLimitError: `timeout_s` seconds have passed since the start of the iteration or the last `renew`.
-            RemoteCommandError: A line is longer than `LONGEST_LINE`.
-            ConnectError: The connection was lost.
-        """
+        """Yield lines as they arrive, without the newline. Undecodable bytes are replaced."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         rest = ""
         for piece in self._session.output(timeout_s):
@@ -277,11 +263,7 @@ class SessionStream:
         self.exit_code = self._session.exit_code
 
     def _check_length(self, line: str) -> None:
-        """Stop reading a line that would fill this machine's memory.
-
-        Raises:
-            RemoteCommandError: The line exceeds the limit.
-        """
+        """Stop reading a line that would fill this machine's memory."""
         if len(line) > LONGEST_LINE:
             self.close()
             raise RemoteCommandError(

@@ -52,11 +52,7 @@ class ProgramCarrier:
         self._command = command
 
     def open_tcp(self, address: str, port: int, timeout_s: float) -> Opened:  # noqa: ARG002 - the program knows the destination
-        """Start the proxy command and return the connection; closing the connection stops the command.
-
-        Raises:
-            SshSetupError: The proxy command cannot be started.
-        """
+        """Start the proxy command and return the connection; closing the connection stops the command."""
         command = self._command()
         ours, theirs = socket.socketpair()
         try:

@@ -141,22 +141,13 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
         return len(self._channels)
 
     def open_session(self, *, timeout: float, window_bytes: int = WINDOW_BYTES) -> OrderlyChannel:
-        """Open a channel for one command. The server sends at most `window_bytes` before they are read.
-
-        Raises:
-            RefusedChannel: The server refuses another channel on this connection. Open channels are unaffected.
-        """
+        """Open a channel for one command. The server sends at most `window_bytes` before they are read."""
         return self.open("session", timeout=timeout, window_bytes=window_bytes)
 
     def open(
         self, kind: str, to: tuple[str, int] | None = None, *, timeout: float, window_bytes: int = WINDOW_BYTES
     ) -> OrderlyChannel:
-        """Open a channel of any kind; `to` is the destination of a `direct-tcpip` channel.
-
-        Raises:
-            RefusedChannel: The server rejects the channel or cannot reach the destination. Other channels are
-                unaffected.
-        """
+        """Open a channel of any kind; `to` is the destination of a `direct-tcpip` channel."""
         try:
             channel: OrderlyChannel = self.open_channel(
                 kind, to, ("127.0.0.1", 0) if to else None, window_size=window_bytes, timeout=timeout

@@ -97,12 +97,7 @@ def _copy_to_caller(remote: OrderlyChannel, local: socket.socket) -> None:
 
 
 def listen_on_loopback(port: int = 0) -> socket.socket:
-    """Return a socket that listens on this loopback port; 0 picks any free port.
-
-    Raises:
-        UsageError: The port is in use or requires root; the hint contains the next free port.
-        StateError: No port is available, or this port cannot be used.
-    """
+    """Return a socket that listens on this loopback port; 0 picks any free port."""
     try:
         return socket.create_server((_HERE, port), backlog=_BACKLOG)
     except OSError as err:
@@ -117,11 +112,7 @@ def listen_on_loopback(port: int = 0) -> socket.socket:
 
 
 def listen_on_next_free_port(port: int) -> socket.socket:
-    """Return a socket that listens on this port, or on the next free port.
-
-    Raises:
-        StateError: No port is available, or this port cannot be used.
-    """
+    """Return a socket that listens on this port, or on the next free port."""
     try:
         return listen_on_loopback(port)
     except UsageError:

@@ -35,10 +35,6 @@ def decode_stored(kind: type[T], value: object) -> T:
 
     As with `decode_as`, unknown fields are ignored, missing fields take their defaults, lists become tuples, times are
     converted to UTC, and the `check` in `Annotated[type, check]` raises ValueError for an invalid value.
-
-    Raises:
-        ValueError: The value does not have that type, or a field without a default is missing; the message names the
-            field.
     """
     try:
         return cast("T", _adapter(cast("Any", kind)).validate_python(value))

@@ -96,28 +96,16 @@ class CatalogSnapshots:
         self._target = target
 
     def current(self) -> CatalogSnapshot | None:
-        """Return the active snapshot, or None if the bundled catalog is active.
-
-        Raises:
-            StateError: The snapshot cannot be read. The bundled prices are never substituted silently.
-        """
+        """Return the active snapshot, or None if the bundled catalog is active."""
         number = self.history().current
         return None if number == BUNDLED else self._snapshot(number)
 
     def history(self) -> History:
-        """Return every refresh and the number of the active one.
-
-        Raises:
-            StateError: The index cannot be read.
-        """
+        """Return every refresh and the number of the active one."""
         return self._read(INDEX, self._paths.index) or History()
 
     def add(self, draft: DraftSnapshot, *, at: datetime, regions: Sequence[str]) -> AppliedRefresh:
-        """Add a snapshot on top of the active one, after waiting for concurrent refreshes.
-
-        Raises:
-            StateError: The active snapshot cannot be read, or the state home cannot be written.
-        """
+        """Add a snapshot on top of the active one, after waiting for concurrent refreshes."""
         with self._locked():
             history = self.history()
             before = self.current()
@@ -132,10 +120,6 @@ class CatalogSnapshots:
         """Activate an earlier snapshot, by default the predecessor of the active one. Return the old and new numbers.
 
         Reverting to number 0, the bundled catalog, works even if the index is damaged: the damaged index is renamed.
-
-        Raises:
-            UsageError: There is no snapshot with this number; or `number` is None and no snapshot is active.
-            StateError: The files cannot be read or written.
         """
         with self._locked():
             if number == BUNDLED:
@@ -197,11 +181,7 @@ class CatalogSnapshots:
         return snapshot
 
     def _read(self, document: StateFile[_T], path: Path) -> _T | None:
-        """Return the content of a file, or None if it does not exist.
-
-        Raises:
-            StateError: The file cannot be read, or a newer version of cloudgpu wrote it.
-        """
+        """Return the content of a file, or None if it does not exist."""
         try:
             return document.read(path)
         except (FileNotFoundError, NotADirectoryError):

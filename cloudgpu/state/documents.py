@@ -52,24 +52,14 @@ class StateFile(Generic[T]):
         self._encode = encode or _fields
 
     def read(self, path: Path) -> T:
-        """Read a file.
-
-        Raises:
-            OSError: The file does not exist, cannot be read, or is not a regular file of UTF-8 text.
-            ValueError: The file is damaged; the message names the field.
-            NewerFormatError: A newer version of cloudgpu wrote the file.
-        """
+        """Read a file."""
         try:
             return self._decode(self._current(files.read_json(path), path))
         except MALFORMED as err:
             raise ValueError(describe_error(err)) from err
 
     def write(self, path: Path, value: T) -> None:
-        """Replace a file atomically and durably.
-
-        Raises:
-            StateError: The disk is full, or the state home cannot be written.
-        """
+        """Replace a file atomically and durably."""
         content = {FORMAT: self.format, **self._encode(value)}
         write_durably(path, json.dumps(content, default=_plain, indent=1) + "\n")
 
@@ -88,9 +78,6 @@ def documents_in(folder: Path, name: str) -> list[Path]:
 
     The files may not exist: callers must report a file in an unreadable subdirectory as damaged, so this function does
     not skip it. `Path.glob` would skip it, and would also skip all subdirectories after the unreadable one.
-
-    Raises:
-        OSError: The directory exists but cannot be read.
     """
     try:
         return sorted(entry / name for entry in folder.iterdir())
@@ -107,11 +94,7 @@ def documents_if_readable(folder: Path, name: str) -> list[Path]:
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Replace a file atomically and durably: the new content survives a power failure.
-
-    Raises:
-        StateError: The disk is full, or the state home cannot be written.
-    """
+    """Replace a file atomically and durably: the new content survives a power failure."""
     try:
         files.make_private_directory(path.parent)
         files.replace(path, text.encode())

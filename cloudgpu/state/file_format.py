@@ -25,10 +25,6 @@ def stored_format(
         content: The parsed file.
         newest: The newest format that this version of cloudgpu reads.
         hint: Hint of the NewerFormatError.
-
-    Raises:
-        ValueError: The number is not a whole number from 1 to `bounds.MAX_COUNT`.
-        NewerFormatError: The format is newer than `newest`.
     """
     number = bounds.checked_count(content.get(FORMAT, FIRST), FIRST)
     if number > newest:

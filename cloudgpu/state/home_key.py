@@ -15,11 +15,7 @@ _KEY_BYTES: Final = 32
 
 
 def derive(key: Path, purpose: str) -> bytes:
-    """Derive a secret for one purpose from the key in this file, which is created on first use.
-
-    Raises:
-        StateError: The key cannot be read or written.
-    """
+    """Derive a secret for one purpose from the key in this file, which is created on first use."""
     return hmac.new(_ensure_key(key), purpose.encode(), hashlib.sha256).digest()
 
 

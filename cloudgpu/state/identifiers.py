@@ -22,12 +22,7 @@ def new_run_id(recipe: str) -> str:
 
 
 def require_cluster_name(name: str) -> str:
-    """Return a cluster name if it is valid in AWS names and tags.
-
-    Raises:
-        UsageError: The name does not consist of 1 to 39 lowercase letters, digits and dashes, or it does not start
-            with a letter, or it ends with a dash.
-    """
+    """Return a cluster name if it is valid in AWS names and tags."""
     if _CLUSTER.fullmatch(name):
         return name
     message = f"{name!r} is not a valid cluster name: it must be {_VALID_NAME}"
@@ -35,12 +30,7 @@ def require_cluster_name(name: str) -> str:
 
 
 def require_storage_name(name: str) -> str:
-    """Return a storage name if it is valid in bucket names and tags.
-
-    Raises:
-        UsageError: The name does not consist of 1 to 39 lowercase letters, digits and dashes, or it does not start
-            with a letter, or it ends with a dash.
-    """
+    """Return a storage name if it is valid in bucket names and tags."""
     if _CLUSTER.fullmatch(name):
         return name
     message = f"{name!r} is not a valid storage name: it must be {_VALID_NAME}"

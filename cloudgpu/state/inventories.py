@@ -39,11 +39,7 @@ def _ran_on(run: RunRecord, cluster: ClusterRecord) -> bool:
 
 
 def stored_inventory(home: Home, record: ClusterRecord) -> Inventory:
-    """Return the nodes of a cluster as last recorded.
-
-    Raises:
-        StateError: The file is missing or damaged.
-    """
+    """Return the nodes of a cluster as last recorded."""
     path = home.cluster(record.name).inventory
     try:
         return INVENTORY.read(path)
@@ -53,9 +49,5 @@ def stored_inventory(home: Home, record: ClusterRecord) -> Inventory:
 
 
 def save_inventory(home: Home, cluster: str, inventory: Inventory) -> None:
-    """Write the nodes of a cluster durably.
-
-    Raises:
-        StateError: The disk is full, or the state home cannot be written.
-    """
+    """Write the nodes of a cluster durably."""
     INVENTORY.write(home.cluster(cluster).inventory, inventory)

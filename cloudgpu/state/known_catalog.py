@@ -7,10 +7,6 @@ from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 
 
 def known_catalog(home: Home, target: str) -> Catalog:
-    """Return the bundled catalog updated with the active snapshot of this target.
-
-    Raises:
-        StateError: The snapshot cannot be read. If it is damaged, the hint shows how to use the bundled catalog.
-    """
+    """Return the bundled catalog updated with the active snapshot of this target."""
     snapshot = CatalogSnapshots(home, target).current()
     return load() if snapshot is None else apply_snapshot(load(), snapshot)

@@ -78,11 +78,7 @@ class MatrixRecords:
         self._home = home
 
     def matrix(self, name: str) -> MatrixRecord | None:
-        """Return a matrix by name, or None if there is none with this name.
-
-        Raises:
-            StateError: The matrix's record cannot be read.
-        """
+        """Return a matrix by name, or None if there is none with this name."""
         if not bounds.is_file_name(name):
             return None
         path = self._home.matrix(name).record
@@ -119,12 +115,7 @@ class MatrixRecords:
         return ""
 
     def found(self, name: str) -> MatrixRecord:
-        """Return the matrix with this name, or the latest readable matrix if the name is empty.
-
-        Raises:
-            UsageError: There is no such matrix.
-            StateError: The matrix's record cannot be read.
-        """
+        """Return the matrix with this name, or the latest readable matrix if the name is empty."""
         known = self.all()[0]
         record = self.matrix(name) if name else known[-1] if known else None
         if record is None:
@@ -136,10 +127,6 @@ class MatrixRecords:
         return record
 
     def save(self, record: MatrixRecord) -> MatrixRecord:
-        """Write a matrix's record durably and return it.
-
-        Raises:
-            StateError: The disk is full, or the state home cannot be written.
-        """
+        """Write a matrix's record durably and return it."""
         MATRIX.write(self._home.matrix(record.name).record, record)
         return record

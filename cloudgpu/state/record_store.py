@@ -42,11 +42,7 @@ class RecordStore:
         return _readable(self._home.cluster(name).record) if bounds.is_file_name(name) else None
 
     def clusters(self) -> list[ClusterRecord]:
-        """Return every cluster whose deletion is not confirmed, oldest first, with substitutes for damaged records.
-
-        Raises:
-            StateError: The directory of clusters exists but cannot be read.
-        """
+        """Return every cluster whose deletion is not confirmed, oldest first, with substitutes for damaged records."""
         records = [_readable(path) for path in _cluster_paths(self._home)]
         return sorted((record for record in records if record), key=lambda record: record.identity.created_at)
 
@@ -55,11 +51,7 @@ class RecordStore:
         return _damage(self._home.cluster(name).record, CLUSTER)
 
     def target(self, name: str) -> str:
-        """Return a cluster's target; empty if there is no record, or if a damaged record contains no known target.
-
-        Raises:
-            NewerFormatError: A newer version of cloudgpu wrote the record, so the target cannot be determined.
-        """
+        """Return a cluster's target; empty if there is no record, or if a damaged record contains no known target."""
         try:
             record = self.cluster(name)
         except NewerFormatError:
@@ -78,9 +70,6 @@ class RecordStore:
         """Remove all files of a deleted cluster except the lease file. The caller must hold the cluster's lease.
 
         The lease file is kept, so that no other command can acquire the lease while the record is being removed.
-
-        Raises:
-            StateError: The state home cannot be written. The remaining files can be removed later.
         """
         paths = self._home.cluster(name)
         self.remove_cluster_files(name)
@@ -95,9 +84,6 @@ class RecordStore:
         """Remove the files of a cluster whose deletion is confirmed, except its record, inventory and lease.
 
         The inventory is kept because, on self-managed hosts, it determines which ledger rows must be closed.
-
-        Raises:
-            StateError: The state home cannot be written.
         """
         paths = self._home.cluster(name)
         try:
@@ -143,11 +129,7 @@ class RecordStore:
 
 
 def _cluster_paths(home: Home) -> list[Path]:
-    """Return the paths of all cluster records. They may not exist.
-
-    Raises:
-        StateError: The directory of clusters exists but cannot be read.
-    """
+    """Return the paths of all cluster records. They may not exist."""
     try:
         return documents_in(home.clusters, "cluster.json")
     except OSError as err:

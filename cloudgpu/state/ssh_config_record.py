@@ -21,11 +21,7 @@ SSH_CONFIG: Final = StateFile("record of ssh entries", _SshConfigRecord)
 
 
 def record_folder(home: Home, cluster: str, folder: SshFolder) -> None:
-    """Record the directory to which a cluster's OpenSSH entries are written.
-
-    Raises:
-        StateError: The state home cannot be written.
-    """
+    """Record the directory to which a cluster's OpenSSH entries are written."""
     SSH_CONFIG.write(home.cluster(cluster).ssh_config, _SshConfigRecord(str(folder.root)))
 
 

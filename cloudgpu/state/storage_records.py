@@ -75,11 +75,7 @@ class StorageRecords:
         self._home = home
 
     def get_if_readable(self, name: str, report: Callable[[str], None]) -> StorageRecord | None:
-        """Return a record like `get`, but report a damaged record and return None, for callers that then search by tag.
-
-        Raises:
-            NewerFormatError: A newer version wrote the record.
-        """
+        """Return a record, or report a damaged one and return None, for callers that then search by tag."""
         try:
             return self.get(name)
         except NewerFormatError:
@@ -89,11 +85,7 @@ class StorageRecords:
             return None
 
     def get(self, name: str) -> StorageRecord | None:
-        """Return a record by name, or None if there is none with this name.
-
-        Raises:
-            StateError: The record exists but cannot be read.
-        """
+        """Return a record by name, or None if there is none with this name."""
         if not bounds.is_file_name(name):
             return None
         path = self._home.storage(name).record
@@ -129,21 +121,13 @@ class StorageRecords:
         return records, damaged
 
     def save(self, record: StorageRecord, **changes: Any) -> StorageRecord:  # noqa: ANN401 - fields of the record
-        """Write a record durably with these fields changed, and return the changed record.
-
-        Raises:
-            StateError: The state home cannot be written.
-        """
+        """Write a record durably with these fields changed, and return the changed record."""
         changed = replace(record, **changes)
         STORAGE.write(self._home.storage(record.name).record, changed)
         return changed
 
     def forget(self, name: str) -> None:
-        """Remove the journals and then the record of storage whose deletion is confirmed. The lease file stays.
-
-        Raises:
-            StateError: The state home cannot be written.
-        """
+        """Remove the journals and then the record of storage whose deletion is confirmed. The lease file stays."""
         paths = self._home.storage(name)
         try:
             for path in (*sorted(paths.root.glob("*.journal")), paths.record):

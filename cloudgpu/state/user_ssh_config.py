@@ -52,11 +52,7 @@ class SshFolder:
         return first.partition(_OWNER)[2]
 
     def require_usable(self, cluster: str, home: Path) -> None:
-        """Reject a cluster whose file would overwrite the file of a cluster in another state home.
-
-        Raises:
-            StateError: Another state home has a cluster with this name.
-        """
+        """Reject a cluster whose file would overwrite the file of a cluster in another state home."""
         owner = self.owner(cluster)
         if owner and owner != str(home):
             other = f"a different cluster, also named {cluster}, in the state home {owner}"
@@ -65,10 +61,9 @@ class SshFolder:
             raise StateError(message, hint=remove)
 
     def write(self, cluster: str, text: str) -> bool:
-        """Write a cluster's file. Return True if the `Include` line had to be added to the user's configuration file.
+        """Write a cluster's file.
 
-        Raises:
-            StateError: A file cannot be written.
+        Return True if the `Include` line had to be added to the user's configuration file.
         """
         with self._locked():
             _replace(self.ours / cluster, text, 0o600)
@@ -79,11 +74,7 @@ class SshFolder:
             return True
 
     def remove(self, cluster: str) -> None:
-        """Remove a cluster's file and, if it was the last one, the `Include` line. Idempotent.
-
-        Raises:
-            StateError: A file cannot be removed or written.
-        """
+        """Remove a cluster's file and, if it was the last one, the `Include` line. Idempotent."""
         if not self.ours.is_dir():
             return
         with self._locked():

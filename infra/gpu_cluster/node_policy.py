@@ -46,11 +46,7 @@ class Location:
 
     @classmethod
     def parse(cls, item: object, *, whole_segments: bool = True) -> "Location":
-        """Parse `bucket/prefix`, or a list of the parts of such a text between which any run's ID may be.
-
-        Raises:
-            ValueError: The item is not a location, or its bucket or key is invalid.
-        """
+        """Parse `bucket/prefix`, or a list of the parts of such a text between which any run's ID may be."""
         parts = item if isinstance(item, list) else [item]
         if not parts or not all(isinstance(part, str) for part in parts):
             message = f"{item!r} is neither a text nor a list of texts"
@@ -96,11 +92,7 @@ class Grants:
 
 
 def node_policy(region: str, token: str, grants: Grants) -> str:
-    """Return the policy. Only actions that IAM cannot restrict to resources are allowed on all resources.
-
-    Raises:
-        pulumi.RunError: The policy is longer than IAM allows.
-    """
+    """Return the policy. Only actions that IAM cannot restrict to resources are allowed on all resources."""
     partition = partition_of(region)
     statements = [_own_nodes(region, token, partition), *_data(grants, partition)]
     if grants.sessions:
@@ -173,11 +165,7 @@ def _one_or_many(values: list[str]) -> str | list[str]:
 
 
 def _require_key(parts: Sequence[str]) -> None:
-    """Reject a key that S3 does not accept, or with which a policy might mean something else.
-
-    Raises:
-        ValueError: The message describes the problem.
-    """
+    """Reject a key that S3 does not accept, or with which a policy might mean something else."""
     key = "".join(parts)
     if any(wildcard in key for wildcard in _WILDCARDS):
         message = f"{key!r} contains a wildcard (* or ?)"

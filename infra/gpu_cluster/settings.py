@@ -112,11 +112,7 @@ class ClusterArgs:
 
     @classmethod
     def read(cls, config: pulumi.Config) -> "ClusterArgs":
-        """Read and validate every setting.
-
-        Raises:
-            pulumi.RunError: A setting is missing or invalid; the message contains its key.
-        """
+        """Read and validate every setting."""
         named = _named(config)
         return cls(
             cluster=_matching(config, "cluster", _NAME),

@@ -114,11 +114,7 @@ def expiry_hook(expires_at: datetime) -> str:
 
 
 def user_data(expires_at: datetime, bootstrap: str) -> str:
-    """Return the user data as MIME text: the expiry hook, then the bootstrap script if there is one.
-
-    Raises:
-        UserDataTooLongError: The user data exceeds EC2's size limit.
-    """
+    """Return the user data as MIME text: the expiry hook, then the bootstrap script if there is one."""
     parts = [("text/cloud-boothook", "expiry.sh", expiry_hook(expires_at))]
     if bootstrap:
         parts.append(("text/x-shellscript", "bootstrap.sh", bootstrap))

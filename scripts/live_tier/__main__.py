@@ -70,12 +70,7 @@ def main(argv: Sequence[str]) -> int:
 
 @contextmanager
 def _only_run(home: Path) -> Iterator[Path]:
-    """Lock the folder for reports, so that one run does not delete the cluster of another.
-
-    Raises:
-        BusyError: Another run is in progress.
-        StateError: The folder cannot be used.
-    """
+    """Lock the folder for reports, so that one run does not delete the cluster of another."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = files.open_for_appending(home / "lock", 0o600)

@@ -226,9 +226,5 @@ CHECKS = (
 
 
 def checks_of(level: str) -> tuple[Check, ...]:
-    """Return the checks of a level.
-
-    Raises:
-        KeyError: There is no such level.
-    """
+    """Return the checks of a level."""
     return tuple(check for check in CHECKS if check.level == LEVELS[level].name)

@@ -53,11 +53,7 @@ class Commands:
 
     @contextmanager
     def handle_signals(self) -> Iterator[None]:
-        """Handle SIGINT, SIGTERM and SIGHUP as described above.
-
-        Raises:
-            KeyboardInterrupt: A signal was received while no command was running, before cleanup.
-        """
+        """Handle SIGINT, SIGTERM and SIGHUP as described above."""
         previous = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         try:
             yield
@@ -75,12 +71,7 @@ class Commands:
             raise KeyboardInterrupt
 
     def run(self, name: str, *arguments: str) -> CommandResult:
-        """Run a command to its end. In a replay, a command that needs nodes is not run: its recorded result counts.
-
-        Raises:
-            KeyboardInterrupt: A signal was received, and this is not the cleanup.
-            StateError: The command is not in the recording.
-        """
+        """Run a command to its end. In a replay, a command that needs nodes is not run: its recorded result counts."""
         if self._replayed is not None and name in OF_CLUSTER:
             self.results.append(self._replayed.result(name))
         else:

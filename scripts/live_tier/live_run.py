@@ -56,13 +56,7 @@ class LiveRun:
         self.left: list[str] = []
 
     def run(self) -> None:
-        """Run the level. After a launch, clean up whatever happened.
-
-        Raises:
-            KeyboardInterrupt: A signal was received.
-            PlanError: The level cannot be launched.
-            BudgetError: The level would cost more than its limit.
-        """
+        """Run the level. After a launch, clean up whatever happened."""
         if self._request.level == CHECK:
             self._run_free_checks()
             return

@@ -37,11 +37,7 @@ def scrubber_for(results: Sequence[CommandResult], names: Sequence[str]) -> Scru
 
 
 def write(folder: Path, results: Sequence[CommandResult], scrubber: Scrubber) -> None:
-    """Write the scrubbed recordings of the commands.
-
-    Raises:
-        OSError: A file cannot be written.
-    """
+    """Write the scrubbed recordings of the commands."""
     folder.mkdir(mode=0o700, exist_ok=True)
     index = []
     for number, result in enumerate(results):
@@ -72,11 +68,7 @@ class Recording:
         return next((name for option, name in pairwise(words) if option == "--name"), "")
 
     def result(self, name: str) -> CommandResult:
-        """Return what a command of the cluster printed. A name that was used twice stands for the later command.
-
-        Raises:
-            StateError: The recorded run did not come to this command.
-        """
+        """Return what a command of the cluster printed. A name that was used twice stands for the later command."""
         for result in reversed(self.results):
             if result.name == name:
                 return result
@@ -85,12 +77,7 @@ class Recording:
 
 
 def read(folder: Path) -> Recording:
-    """Read a recording.
-
-    Raises:
-        OSError: The recording cannot be read.
-        ValueError: The folder does not contain a recording.
-    """
+    """Read a recording."""
     rows = files.read_json(folder / COMMANDS_FILE)
     try:
         paths = [folder / Path(row["calls"]).name for row in rows]

@@ -36,11 +36,7 @@ class Replay:
             self._calls[call["operation"], call["region"]].append(call)
 
     def answer(self, model: Any, context: Any, **_: Any) -> tuple[Any, Any]:  # noqa: ANN401 - botocore's types
-        """Answer a call in place of AWS. Handler of botocore's `before-call`.
-
-        Raises:
-            NotRecordedError: No recorded call matches.
-        """
+        """Answer a call in place of AWS. Handler of botocore's `before-call`."""
         region, parameters = context["client_region"], comparable(kept_parameters(context), model.input_shape)
         with self._lock:
             waiting = self._calls[model.name, region]

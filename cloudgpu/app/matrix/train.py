@@ -183,11 +183,7 @@ class _Session:
             return replace(RunOutcome(record, self._record.simulated), interrupted=True)
 
     def _run_in_progress(self, run: PlannedRun) -> RunRecord | None:
-        """Return the combination's unfinished run, or None if a new run is needed.
-
-        Raises:
-            StateError: The recipe has changed since the run was started, and the run still uses the GPUs.
-        """
+        """Return the combination's unfinished run, or None if a new run is needed."""
         row = next(row for row in self._record.rows if row.values == run.combination.values)
         known = find_row_run(row, self._context.records)
         if known is None or known.ended_at is not None:
@@ -210,11 +206,7 @@ class _Session:
         self._context.ledger.run_ended(known.run_id, ended.state, now)
 
     def _note_error(self, run: PlannedRun, err: CloudGpuError) -> None:
-        """Record the error as the result of this combination if it does not affect the other combinations.
-
-        Raises:
-            CloudGpuError: The run may still use the GPUs, or every combination would fail with this error.
-        """
+        """Record the error as the result of this combination if it does not affect the other combinations."""
         row = next(row for row in self._record.rows if row.values == run.combination.values)
         known = find_row_run(row, self._context.records)
         if isinstance(err, _STOPS_ALL) or (known is not None and known.ranks and known.ended_at is None):

@@ -182,12 +182,7 @@ def _offered_types(types: object, known: Catalog, region: str) -> list[str]:
 
 
 def _rows_for(rows: Mapping[str, Any], names: Collection[str], before: Collection[str]) -> dict[str, Any]:
-    """Return the rows for these instance types.
-
-    Raises:
-        CloudError: The response contains none of the previously known types. This indicates an incomplete response
-            rather than a region that dropped all of its GPUs.
-    """
+    """Return the rows for these instance types."""
     listed_rows = {name: row for name, row in rows.items() if name in names}
     if before and not listed_rows:
         message = f"the response lists none of the {len(before)} GPU types known in this region"

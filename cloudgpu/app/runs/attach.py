@@ -205,11 +205,7 @@ def _live_run_hint(record: RunRecord) -> Iterator[None]:
 
 
 def _refuse_lost_outputs(record: RunRecord) -> None:
-    """Reject a run whose outputs were lost because its cluster was deleted.
-
-    Raises:
-        RemoteCommandError: The run expected outputs that were never downloaded.
-    """
+    """Reject a run whose outputs were lost because its cluster was deleted."""
     for line in lost_output_lines(record, CLUSTER_DELETED):
         logs = command("cloudgpu", "logs", record.run_id)
         hint = f"run {record.run_id} has finished ({record.state}); run `{logs}` to see its logs"

@@ -64,11 +64,7 @@ def dataset_lister(cloud: Backend, base: Path) -> Files:
 
 
 def _require_restored(dataset: Data, files: Sequence[RemoteFile]) -> None:
-    """Check that S3 can return every object.
-
-    Raises:
-        BadRequestError: An object is archived, and S3 would reject requests to read it.
-    """
+    """Check that S3 can return every object."""
     archived = [file for file in files if file.archived]
     if archived:
         first, count = archived[0], plural(len(archived), "object")

@@ -125,12 +125,7 @@ class FollowedRun:
             raise
 
     def _install_agent(self, host: Host) -> Agent:
-        """Install the agent. A node that may still be at its first boot may reboot in between, so this is retried.
-
-        Raises:
-            ConnectError: The node is unreachable for longer than a reboot takes.
-            RemoteCommandError: The agent cannot be installed.
-        """
+        """Install the agent. A node that may still be at its first boot may reboot in between, so this is retried."""
         clock = self._context.clock
         deadline = clock.monotonic() + (0 if host.node.own or host.node.booted else REBOOT_S)
         while True:

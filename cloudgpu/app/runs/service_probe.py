@@ -28,11 +28,7 @@ class Probe:
     """
 
     def __init__(self, host: Host, service: RunService) -> None:
-        """Open the tunnel.
-
-        Raises:
-            StateError: No local port is free.
-        """
+        """Open the tunnel."""
         self._ready = service.endpoint.ready
         self._port = service.endpoint.port
         self._troubles: queue.SimpleQueue[ConnectError | None] = queue.SimpleQueue()

@@ -29,11 +29,7 @@ class UnreachableNodes:
         self._cluster()
 
     def __call__(self, node: Node, trouble: ConnectError | RemoteCommandError) -> None:
-        """Report a node that does not respond.
-
-        Raises:
-            ConnectError: The node is terminated, so waiting would not help.
-        """
+        """Report a node that does not respond."""
         state = self._states().get(node.instance_id, "")
         if state and state not in ALIVE_STATES:
             what = f"{node_words(self._cluster())} {node.index} ({node.instance_id}) is {state}"

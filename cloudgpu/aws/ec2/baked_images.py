@@ -46,11 +46,7 @@ class OwnImage:
 
 
 def find_images(clients: Clients, name: str = "") -> tuple[OwnImage, ...]:
-    """Return the account's cloudgpu images, oldest first. If `name` is not empty, return only images with this name.
-
-    Raises:
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Return the account's cloudgpu images, oldest first. If `name` is not empty, return only images with this name."""
     aws_filter = {"Name": f"tag:{IMAGE_TAG}", "Values": [name]} if name else {"Name": "tag-key", "Values": [IMAGE_TAG]}
     with convert_response_errors(f"looking for machine images in {clients.region}"):
         response = clients.client("ec2").describe_images(Owners=["self"], Filters=[aws_filter])
@@ -62,9 +58,6 @@ def find_orphaned_snapshots(clients: Clients, name: str, images: Iterable[OwnIma
 
     If `name` is not empty, return only snapshots of images with this name. An interrupted image deletion leaves such
     snapshots behind, and AWS still bills them.
-
-    Raises:
-        CloudError: The AWS request failed or AWS is unreachable.
     """
     aws_filter = {"Name": f"tag:{IMAGE_TAG}", "Values": [name]} if name else {"Name": "tag-key", "Values": [IMAGE_TAG]}
     with convert_response_errors(f"looking for snapshots of machine images in {clients.region}"):
@@ -82,11 +75,7 @@ def _orphan(region: str, row: Mapping[str, Any]) -> OwnImage:
 
 
 def start_image(clients: Clients, instance_id: str, name: str, tags: Mapping[str, str]) -> str:
-    """Start creating an image from an instance, and return the ID of the pending image. The instance reboots.
-
-    Raises:
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Start creating an image from an instance, and return the ID of the pending image. The instance reboots."""
     all_tags = {**tags, IMAGE_TAG: name, "Name": f"cloudgpu-{name}"}
     with convert_response_errors(f"creating a machine image from {instance_id}"):
         image = clients.client("ec2").create_image(
@@ -99,11 +88,7 @@ def start_image(clients: Clients, instance_id: str, name: str, tags: Mapping[str
 
 
 def wait_for_image(clients: Clients, clock: Clock, name: str) -> OwnImage:
-    """Wait until the image is available, and return it.
-
-    Raises:
-        CloudError: AWS could not create the image, the image was not available within an hour, or a request failed.
-    """
+    """Wait until the image is available, and return it."""
 
     def look() -> OwnImage | None:
         for image in find_images(clients, name):
@@ -119,11 +104,7 @@ def wait_for_image(clients: Clients, clock: Clock, name: str) -> OwnImage:
 
 
 def delete_image(clients: Clients, image: OwnImage) -> None:
-    """Delete an image and then its snapshots. Idempotent.
-
-    Raises:
-        CloudError: A request failed or AWS is unreachable. Call the function again to resume the deletion.
-    """
+    """Delete an image and then its snapshots. Idempotent."""
     ec2 = clients.client("ec2")
     # AWS refuses to delete a snapshot while an image uses it, so deregister the image first. If the deletion is
     # interrupted, the snapshots can still be found by their tag.

@@ -55,21 +55,13 @@ class Lifetime:
 
 
 def instance_lifetimes(clients: Clients, ids: Sequence[str]) -> Mapping[str, Lifetime]:
-    """Return each instance's lifetime, keyed by ID, omitting instances that AWS no longer lists.
-
-    Raises:
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Return each instance's lifetime, keyed by ID, omitting instances that AWS no longer lists."""
     with convert_response_errors(f"reading the termination times of instances in {clients.region}"):
         return {row["InstanceId"]: _of_instance(row) for row in describe_rows(clients, ids)}
 
 
 def network_resource_lifetimes(clients: Clients, token: str) -> tuple[Lifetime, ...]:
-    """Return the lifetimes of a cluster's NAT gateways and Elastic IPs, omitting resources that AWS no longer lists.
-
-    Raises:
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Return the lifetimes of a cluster's NAT gateways and Elastic IPs, omitting resources that AWS no longer lists."""
     filters = [{"Name": f"tag:{TOKEN_TAG}", "Values": [token]}]
     ec2 = clients.client("ec2")
     with convert_response_errors(f"reading the deletion times of NAT gateways in {clients.region}"):

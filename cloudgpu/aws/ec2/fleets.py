@@ -13,9 +13,6 @@ def shortfall_error(clients: Clients, fleet_id: str, *, got: int, wanted: int) -
     """Return the error that explains why an `instant` fleet has too few instances, based on EC2's launch errors.
 
     If the error is a LaunchError, its `launched` lists the instances that were launched nevertheless.
-
-    Raises:
-        CloudError: The AWS request failed or AWS is unreachable.
     """
     with convert_response_errors(f"reading the launch errors of fleet {fleet_id}"):
         response = clients.client("ec2").describe_fleets(FleetIds=[fleet_id])

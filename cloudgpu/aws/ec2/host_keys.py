@@ -38,11 +38,7 @@ class ConsoleOutput:
 
 
 def read_console(clients: Clients, instance_id: str) -> ConsoleOutput:
-    """Return a node's console output, which EC2 keeps for about an hour after the node was terminated.
-
-    Raises:
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Return a node's console output, which EC2 keeps for about an hour after the node was terminated."""
     try:
         return ConsoleOutput(_console(clients, instance_id, Latest=True), live=True)
     except CloudGpuError as err:

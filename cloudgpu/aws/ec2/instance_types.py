@@ -19,9 +19,6 @@ def describe_gpu_types(clients: Clients) -> dict[str, TypeFacts]:
     """Return the region's instance types by name, limited to those that cloudgpu's machine images support.
 
     These are the types with an x86-64 processor and one model of NVIDIA GPU, attached whole rather than partitioned.
-
-    Raises:
-        CloudError: The EC2 request failed or EC2 is unreachable.
     """
     with convert_response_errors(f"listing the GPU instance types in {clients.region}"):
         paginator = clients.client("ec2").get_paginator("describe_instance_types")

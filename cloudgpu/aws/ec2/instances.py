@@ -38,11 +38,7 @@ class Instance:
 
 
 def describe(clients: Clients, ids: Sequence[str]) -> tuple[Instance, ...]:
-    """Return the instances with these IDs in the same order, omitting IDs that AWS does not list.
-
-    Raises:
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Return the instances with these IDs in the same order, omitting IDs that AWS does not list."""
     by_id: dict[str, Instance] = {}
     for chunk in _chunks(ids):
         by_id |= {instance.id: instance for instance in find_instances(clients, {"instance-id": chunk})}
@@ -50,11 +46,7 @@ def describe(clients: Clients, ids: Sequence[str]) -> tuple[Instance, ...]:
 
 
 def describe_rows(clients: Clients, ids: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    """Yield the DescribeInstances entries of the instances with these IDs, omitting IDs that AWS does not list.
-
-    Raises:
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Yield the DescribeInstances entries of the instances with these IDs, omitting IDs that AWS does not list."""
     for chunk in _chunks(ids):
         with convert_response_errors("describing instances"):
             filters = [{"Name": "instance-id", "Values": list(chunk)}]
@@ -69,11 +61,7 @@ def describe_rows(clients: Clients, ids: Sequence[str]) -> Iterator[Mapping[str,
 
 
 def find_instances(clients: Clients, filters: Mapping[str, Sequence[str]]) -> tuple[Instance, ...]:
-    """Return the instances that match all filters, sorted by ID.
-
-    Raises:
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Return the instances that match all filters, sorted by ID."""
     aws_filters = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
     with convert_response_errors("describing instances"):
         pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=aws_filters)
@@ -96,9 +84,6 @@ def terminate(
         ids: IDs of the instances.
         total_s: Seconds within which every instance must at least be shutting down.
         shutdown_s: Seconds within which every instance must be terminated.
-
-    Raises:
-        CloudError: A request failed, AWS is unreachable, or the termination took too long.
     """
     if not ids:
         return

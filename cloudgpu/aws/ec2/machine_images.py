@@ -20,9 +20,6 @@ def resolve_image_ids(
     """Return the image ID for each (parameter, region) pair.
 
     Parameters that do not exist or that the caller may not read are omitted.
-
-    Raises:
-        CloudError: A request failed or AWS is unreachable in one of the regions.
     """
     with Workers(_AT_ONCE) as workers:
         image_ids = list(workers.map(lambda pair: _value(clients_for(pair[1]), pair[0]), parameters))
@@ -35,9 +32,6 @@ def describe_images(
     """Return what AWS says about each (image ID or SSM parameter, region) pair.
 
     Images are asked for by ID, because AWS lists deprecated images only then.
-
-    Raises:
-        CloudError: A request failed or AWS is unreachable in one of the regions.
     """
     with Workers(_AT_ONCE) as workers:
         seen = list(workers.map(lambda pair: _seen(clients_for(pair[1]), pair[0]), images))

@@ -12,11 +12,7 @@ _RENEW_AFTER_S: Final = 11 * 3600.0
 
 
 def ecr_login(clients: Clients) -> tuple[str, str]:
-    """Fetch a username and password for all ECR registries in this region that the caller may read.
-
-    Raises:
-        CloudError: The caller lacks the permission, ECR returned no login, or ECR is unreachable.
-    """
+    """Fetch a username and password for all ECR registries in this region that the caller may read."""
     with convert_response_errors(f"fetching a login for ECR in {clients.region}"):
         response = clients.client("ecr").get_authorization_token()
         tokens = [
@@ -37,11 +33,7 @@ class EcrLogins:
         self._known: dict[str, tuple[float, tuple[str, str]]] = {}
 
     def login(self, clients: Clients) -> tuple[str, str]:
-        """Return a login that is valid for at least another hour.
-
-        Raises:
-            CloudError: A login cannot be fetched; see `ecr_login`.
-        """
+        """Return a login that is valid for at least another hour."""
         fetched, login = self._known.get(clients.region, (0.0, ("", "")))
         if not login[1] or self._clock.monotonic() - fetched > _RENEW_AFTER_S:
             login = ecr_login(clients)

@@ -13,12 +13,7 @@ from cloudgpu.plan.reservations import Reservation
 def find_reservation(
     clients_for: Callable[[str], Clients], reservation_id: str, regions: Sequence[str]
 ) -> Reservation | None:
-    """Return the reservation with this ID from the first region that lists it, or None if no region does.
-
-    Raises:
-        BadRequestError: The ID is malformed.
-        CloudError: The request failed or AWS is unreachable in one of the regions.
-    """
+    """Return the reservation with this ID from the first region that lists it, or None if no region does."""
     request = {"CapacityReservationIds": [reservation_id]}
     for region in regions:
         try:

@@ -30,11 +30,7 @@ class TaggedEc2Resource(Protocol):
 
 
 def add_missing_tags(clients: Clients, resources: Sequence[TaggedEc2Resource], tags: Mapping[str, str]) -> None:
-    """Set the tags on every resource of a type in `LAUNCHED_KINDS` that lacks a tag or has a different value for it.
-
-    Raises:
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Set the tags on every resource of a type in `LAUNCHED_KINDS` that lacks a tag or has a different value for it."""
     ids = sorted(
         resource.id
         for resource in resources

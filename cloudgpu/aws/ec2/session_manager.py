@@ -36,13 +36,7 @@ class SsmSession:
 
 
 def start(clients: Clients, instance_id: str, port: int, profile: str = "") -> SsmSession:
-    """Start a Session Manager session that forwards SSH to a port on an instance.
-
-    Raises:
-        ConnectError: The SSM agent on the instance is not connected.
-        AuthError: The caller may not start sessions.
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Start a Session Manager session that forwards SSH to a port on an instance."""
     request = {"Target": instance_id, "DocumentName": SSH_DOCUMENT, "Parameters": {"portNumber": [str(port)]}}
     ssm = clients.client("ssm")
     try:

@@ -32,9 +32,6 @@ def region_networks(
 
     A `simulated` cloud may be a rehearsal server of an earlier version, which does not list the default route of a
     default VPC.
-
-    Raises:
-        CloudError: A request failed for a reason other than a missing permission, or AWS is unreachable.
     """
     with Workers(_AT_ONCE) as workers:
         networks = workers.map(
@@ -61,11 +58,7 @@ def region_network(clients: Clients, request: NetworkRequest, *, simulated: bool
 
 
 def zone_names(clients: Clients) -> tuple[str, ...]:
-    """Return the region's zones, except local and Wavelength zones.
-
-    Raises:
-        CloudError: The request failed or AWS is unreachable.
-    """
+    """Return the region's zones, except local and Wavelength zones."""
     filters = [{"Name": "zone-type", "Values": ["availability-zone"]}]
     with convert_response_errors(f"listing the zones of {clients.region}"):
         rows = clients.client("ec2").describe_availability_zones(Filters=filters)["AvailabilityZones"]

@@ -65,9 +65,6 @@ def find_tagged_resources(clients: Clients, cluster: str, token: str | None = No
     """Find all resources with the cluster's tag (and token) in this region and in IAM, in deletion order.
 
     A fleet whose instances have all terminated is found for only about an hour, while AWS still lists the instances.
-
-    Raises:
-        CloudError: A request failed, so a resource that was not found may still exist.
     """
     return _in_order(search_region(clients, cluster, token).merged(search_iam(clients, cluster, token)).complete())
 
@@ -107,22 +104,13 @@ ENABLED_EVERYWHERE: Final = "us-east-1"
 
 
 def enabled_regions(clients: Clients) -> tuple[str, ...]:
-    """Return every region that is enabled for the account.
-
-    Raises:
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Return every region that is enabled for the account."""
     with convert_response_errors("listing the enabled regions"):
         return tuple(sorted(region["RegionName"] for region in clients.client("ec2").describe_regions()["Regions"]))
 
 
 def release(clients: Clients, resources: Sequence[FoundResource], clock: Clock) -> None:
-    """Delete resources in dependency order. Resources that no longer exist count as deleted.
-
-    Raises:
-        TeardownError: At least one resource could not be deleted, or its deletion could not be confirmed. `left` lists
-            each such resource with the reason; all other resources were deleted.
-    """
+    """Delete resources in dependency order. Resources that no longer exist count as deleted."""
     undeleted: list[str] = []
     reasons: list[CloudGpuError] = []
     ordered = sorted(resources, key=lambda resource: (_ORDER[resource.kind], resource.id))

@@ -91,11 +91,7 @@ class SearchResult:
     terminated: tuple[FoundResource, ...] = ()
 
     def complete(self) -> tuple[FoundResource, ...]:
-        """Return the resources found, provided that every query succeeded.
-
-        Raises:
-            CloudGpuError: A query failed, so a resource that was not found may still exist.
-        """
+        """Return the resources found, provided that every query succeeded."""
         for err in self.failures.values():
             raise err
         return self.found

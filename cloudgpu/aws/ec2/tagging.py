@@ -30,20 +30,12 @@ def tag_specification(resource_type: str, tags: Mapping[str, str]) -> dict[str, 
 
 
 def retag(clients: Clients, resource_id: str, old: Mapping[str, str], new: Mapping[str, str]) -> None:
-    """Change an EC2 resource's tags from `old` to `new`. Tags in neither mapping are left unchanged.
-
-    Raises:
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Change an EC2 resource's tags from `old` to `new`. Tags in neither mapping are left unchanged."""
     retag_all(clients, [resource_id], old, new)
 
 
 def retag_all(clients: Clients, ids: Sequence[str], old: Mapping[str, str], new: Mapping[str, str]) -> None:
-    """Change the tags of several EC2 resources from `old` to `new`, in batches.
-
-    Raises:
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Change the tags of several EC2 resources from `old` to `new`, in batches."""
     ec2 = clients.client("ec2")
     changed = {key: value for key, value in new.items() if old.get(key) != value}
     removed = [{"Key": key} for key in sorted(old.keys() - new.keys())]

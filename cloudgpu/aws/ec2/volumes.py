@@ -13,12 +13,7 @@ _LETTERS = "fghijklmnop"
 
 
 def attach(clients: Clients, clock: Clock, volume_id: str, instance_id: str, number: int) -> None:
-    """Attach a volume to an instance as data disk `number`, counted from 0. Idempotent.
-
-    Raises:
-        BusyError: The volume is attached to another instance.
-        CloudError: A request failed, or the instance did not start running.
-    """
+    """Attach a volume to an instance as data disk `number`, counted from 0. Idempotent."""
     attached_to = _attached_to(clients, volume_id)
     if attached_to == instance_id:
         return
@@ -43,11 +38,7 @@ def _attached_to(clients: Clients, volume_id: str) -> str:
 
 
 def _is_running(clients: Clients, instance_id: str) -> bool:
-    """Return True if the instance is running.
-
-    Raises:
-        CloudError: The instance is neither pending nor running.
-    """
+    """Return True if the instance is running."""
     with convert_errors(f"describing instance {instance_id}"):
         response = clients.client("ec2").describe_instances(InstanceIds=[instance_id])
     (state,) = [str(instance["State"]["Name"]) for row in response["Reservations"] for instance in row["Instances"]]

@@ -54,11 +54,7 @@ def denied_role_actions(session: Session, actions: Sequence[str], boundary_arn: 
 
 
 def _may_pass(session: Session, role_arn: str) -> tuple[bool, str]:
-    """Return whether the caller may pass the role to EC2.
-
-    Raises:
-        CloudGpuError: The caller's policies cannot be simulated.
-    """
+    """Return whether the caller may pass the role to EC2."""
     caller = session.identity().arn
     if caller.endswith(":root"):
         return True, "the root user has all permissions"
@@ -89,11 +85,7 @@ def _lacks(session: Session, role_arn: str, actions: tuple[str, ...]) -> tuple[s
 
 
 def _simulate(session: Session, **request: Any) -> dict[str, str]:  # noqa: ANN401 - boto3's arguments
-    """Return the decision for each action.
-
-    Raises:
-        CloudGpuError: The request failed, for example because the caller may not use the policy simulator.
-    """
+    """Return the decision for each action."""
     with convert_response_errors("simulating policies"):
         answer = session.client("iam").simulate_principal_policy(**request)
         return {str(row["EvalActionName"]): str(row["EvalDecision"]) for row in answer["EvaluationResults"]}

@@ -41,11 +41,7 @@ def probe_permissions(clients: Clients, identity: Identity, grants: Sequence[Gra
 
 
 def simulated_permissions(clients: Clients, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
-    """Return the results of IAM's policy simulator for every action of the grants. Does not change any resource.
-
-    Raises:
-        CloudGpuError: The caller may not use the simulator, or the request failed.
-    """
+    """Return the results of IAM's policy simulator for every action of the grants. Does not change any resource."""
     if identity.arn.endswith(":root"):
         return [PermissionResult(action, "ok", "the root user has all permissions") for action in _actions(grants)]
     return _simulated(clients, principal_arn(clients, identity.arn), grants)
@@ -62,11 +58,7 @@ def _worst(action: str, results: Sequence[PermissionResult]) -> PermissionResult
 
 
 def _simulated(clients: Clients, principal: str, grants: Sequence[Grant]) -> list[PermissionResult]:
-    """Run IAM's policy simulator for every grant, with a sample resource and the tags that the grant requires.
-
-    Raises:
-        CloudGpuError: The IAM request failed or IAM is unreachable.
-    """
+    """Run IAM's policy simulator for every grant, with a sample resource and the tags that the grant requires."""
     with convert_errors("simulating the caller's permissions"):
         return [result for grant in grants for result in _simulation(clients.client("iam"), principal, grant)]
 

@@ -45,11 +45,7 @@ def service_role_arns(service: str) -> str:
 
 
 def service_role_names(clients: Clients) -> Sequence[str]:
-    """Return the names of the account's service-linked roles.
-
-    Raises:
-        CloudError: The request failed or AWS is unreachable.
-    """
+    """Return the names of the account's service-linked roles."""
     with convert_response_errors("listing the service-linked roles"):
         pages = clients.client("iam").get_paginator("list_roles").paginate(PathPrefix=_PATH)
         return tuple(str(role["RoleName"]) for page in pages for role in page["Roles"])

@@ -20,9 +20,6 @@ def quotes(clients_for: Callable[[str], Clients], pairs: Sequence[tuple[str, str
 
     The zones are empty if the region does not offer the type. If the caller lacks the permission in a region, the
     region is omitted from `zones`, and `zones_unknown` contains the reason.
-
-    Raises:
-        CloudError: A request failed for another reason, or a region is unreachable.
     """
     regions = sorted({region for _, region in pairs})
     types = {region: sorted({name for name, where in pairs if where == region}) for region in regions}
@@ -39,22 +36,14 @@ def quotes(clients_for: Callable[[str], Clients], pairs: Sequence[tuple[str, str
 
 
 def zones(clients: Clients) -> dict[str, tuple[str, ...]]:
-    """Return the zones in which the region offers each GPU instance type.
-
-    Raises:
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Return the zones in which the region offers each GPU instance type."""
     with convert_response_errors(f"listing the zones of {clients.region} that offer GPU instances"):
         offerings = _zones(clients, GPU_FAMILIES)
     return {name: tuple(sorted(zone_names)) for name, zone_names in sorted(offerings.items())}
 
 
 def free_addresses(clients_for: Callable[[str], Clients], regions: Sequence[str]) -> dict[str, int]:
-    """Return how many more Elastic IPs the account can allocate in each region, omitting regions with an unknown limit.
-
-    Raises:
-        CloudError: A request failed or AWS is unreachable in one of the regions.
-    """
+    """Return how many more Elastic IPs the account can allocate in each region whose limit is known."""
     with Workers(_AT_ONCE) as workers:
         limits = workers.map(lambda region: _free_addresses(clients_for(region)), regions)
         return {region: free for region, free in zip(regions, limits, strict=True) if free is not None}
@@ -76,11 +65,7 @@ def _free_addresses(clients: Clients) -> int | None:
 
 
 def _offered_or_error(clients: Clients, types: Sequence[str]) -> dict[str, set[str]] | str:
-    """Return the zones of each type, or the error message if a permission is missing.
-
-    Raises:
-        AuthError: The credentials are invalid or expired.
-    """
+    """Return the zones of each type, or the error message if a permission is missing."""
     try:
         return _offered(clients, types)
     except AuthError as err:

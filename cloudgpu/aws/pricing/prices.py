@@ -28,11 +28,7 @@ _SPOT_WINDOW: Final = timedelta(days=1)
 
 
 def on_demand(clients: Clients) -> dict[str, Decimal]:
-    """Return the on-demand price in USD per hour of every instance type in the region.
-
-    Raises:
-        CloudError: The price list request failed or the service is unreachable.
-    """
+    """Return the on-demand price in USD per hour of every instance type in the region."""
     return _listed(clients, {**_LINUX, "regionCode": clients.region})
 
 
@@ -69,9 +65,6 @@ def spot(clients: Clients, types: Sequence[str], now: datetime) -> dict[str, tup
     """Return the lowest and highest spot price of each type in USD per hour, over the last day and all zones.
 
     Types without a valid price are omitted.
-
-    Raises:
-        CloudError: The EC2 request failed or EC2 is unreachable.
     """
     if not types:
         return {}

@@ -34,11 +34,7 @@ _UNCOUNTED: Final = frozenset({"capacity-block", "scheduled"})
 
 
 def gpu_quotas(clients: Clients) -> tuple[QuotaLimit, ...]:
-    """Return the quotas that apply to GPU instances.
-
-    Raises:
-        CloudError: The Service Quotas request failed or the service is unreachable.
-    """
+    """Return the quotas that apply to GPU instances."""
     vcpus_by_key = vcpu_limits(clients)
     quotas = [quota_of(family, market) for family, market in _GPU_QUOTAS]
     return tuple(QuotaLimit(quota, clients.region, vcpus_by_key.get(quota.code)) for quota in quotas)
@@ -50,9 +46,6 @@ def vcpu_limits(clients: Clients) -> dict[str, int]:
     The key is the quota code. The quota for P6 spot instances is also listed under its name, because public sources
     disagree about its code. AWS may list a quota that was never changed only among the default values, so the default
     values are also read if a GPU quota is missing.
-
-    Raises:
-        CloudError: The Service Quotas request failed or the service is unreachable.
     """
     listed = _listed(clients, "list_service_quotas")
     if not {quota_of(family, market).code for family, market in _GPU_QUOTAS} <= listed.keys():
@@ -75,9 +68,6 @@ def vcpus_in_use(clients: Clients, vcpus_of: Callable[[str], int | None] = catal
 
     Quotas without running instances are omitted. If AWS does not report an instance's vCPU count, `vcpus_of` is called
     with the instance type. A quota maps to None if the count is unknown for any of its instances.
-
-    Raises:
-        CloudError: The EC2 request failed or EC2 is unreachable.
     """
     used: dict[Quota, int | None] = {}
     with convert_response_errors(f"counting the running instances in {clients.region}"):

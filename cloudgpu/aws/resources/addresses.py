@@ -62,12 +62,7 @@ class EipAssociationHandler(DescribedHandler):
     replaced_by = accepts
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Associate the address with the instance or interface. Idempotent.
-
-        Raises:
-            BadRequestError: The instance has several interfaces, and no interface is specified.
-            CloudError: The AWS request failed or AWS is unreachable.
-        """
+        """Associate the address with the instance or interface. Idempotent."""
         names = {"instanceId": "InstanceId", "networkInterfaceId": "NetworkInterfaceId"}
         target = {name: inputs[key] for key, name in names.items() if inputs.get(key)}
         with convert_errors(f"associating address {inputs['allocationId']} with {', '.join(target.values())}"):

@@ -55,12 +55,7 @@ class DescribedHandler:
                 setattr(cls, name, _with_answered(operation, doing))
 
     def check(self, inputs: Properties) -> Properties:
-        """Reject unknown properties and fill in the provider's defaults.
-
-        Raises:
-            UnsupportedError: A property is not supported; the message lists every such property.
-            BadRequestError: A required property is missing; the message lists every such property.
-        """
+        """Reject unknown properties and fill in the provider's defaults."""
         properties = {key: value for key, value in inputs.items() if value is not None}
         self._refuse(properties.keys() - self.accepts - {"tags"})
         for path, keys in self.nested.items():
@@ -126,11 +121,7 @@ def complete_interrupted(
 
 
 def require_existing(description: dict[str, Any] | None, what: str) -> dict[str, Any]:
-    """Return the description of a resource that must exist.
-
-    Raises:
-        CloudError: The description is None because the resource has been deleted.
-    """
+    """Return the description of a resource that must exist."""
     if description is None:
         message = f"{what} no longer exists"
         raise CloudError(

@@ -51,12 +51,7 @@ class FleetHandler(DescribedHandler):
     nested = NESTED
 
     def check(self, inputs: Properties) -> Properties:
-        """Reject fleets that are not of type `instant` or do not terminate their instances on deletion.
-
-        Raises:
-            UnsupportedError: The type is not `instant`, `terminateInstances` is not true, or a property is unsupported.
-            BadRequestError: A required property is missing.
-        """
+        """Reject fleets that are not of type `instant` or do not terminate their instances on deletion."""
         checked = super().check(inputs)
         if checked["type"] != "instant" or checked["terminateInstances"] is not True:
             message = f"{self.type}: the direct engine supports only type `instant` with terminateInstances"
@@ -68,14 +63,7 @@ class FleetHandler(DescribedHandler):
         return checked
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Launch all nodes and wait until they are running. If any node fails to launch, terminate the other nodes.
-
-        Raises:
-            CapacityError: The zone does not have capacity for all nodes.
-            QuotaError: The launch would exceed a quota of the account.
-            NotOfferedError: The type is retired or not offered in the zone.
-            CloudError: The launch failed for another reason, or AWS is unreachable.
-        """
+        """Launch all nodes and wait until they are running. If any node fails to launch, terminate the other nodes."""
         fleet_id, ids = _launched(ctx, inputs)
         try:
             instances = _running(ctx, fleet_id, ids)
@@ -202,12 +190,7 @@ def _not_visible_yet(ctx: HandlerContext, err: CloudGpuError) -> bool:
 
 
 def _running(ctx: HandlerContext, fleet_id: str, ids: Sequence[str]) -> tuple[Instance, ...]:
-    """Wait until all instances are running.
-
-    Raises:
-        LaunchError: An instance terminated instead of starting; the message contains AWS's reason.
-        CloudError: The instances were not running within the time limit.
-    """
+    """Wait until all instances are running."""
 
     def look() -> tuple[Instance, ...] | None:
         instances = describe(ctx.clients, ids)

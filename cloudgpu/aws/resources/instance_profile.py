@@ -32,11 +32,7 @@ class InstanceProfileHandler(DescribedHandler):
     replaced_by = frozenset({"name", "path"})
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Create the profile and add the role.
-
-        Raises:
-            BadRequestError: A profile with this name already exists, or the role does not exist.
-        """
+        """Create the profile and add the role."""
         name = inputs["name"]
         with convert_errors(f"creating instance profile {name}"):
             ctx.clients.client("iam").create_instance_profile(

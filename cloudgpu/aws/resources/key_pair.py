@@ -26,11 +26,7 @@ class KeyPairHandler(DescribedHandler):
     replaced_by = frozenset({"keyName", "publicKey"})
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Import the public key as a key pair.
-
-        Raises:
-            BadRequestError: A key pair with this name already exists, or the text is not a valid public key.
-        """
+        """Import the public key as a key pair."""
         name = inputs["keyName"]
         with convert_errors(f"importing key pair {name}"):
             ctx.clients.client("ec2").import_key_pair(

@@ -33,11 +33,7 @@ class LaunchTemplateHandler(DescribedHandler):
     nested = NESTED
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Create the template with its first version.
-
-        Raises:
-            BadRequestError: A template with this name already exists, or a property is invalid.
-        """
+        """Create the template with its first version."""
         name = inputs["name"]
         request = {
             "ClientToken": ctx.token,

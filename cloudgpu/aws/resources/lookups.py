@@ -13,11 +13,7 @@ Lookup = Callable[[Arguments, Clients], dict[str, Any]]
 
 
 def get_vpc(args: Arguments, clients: Clients) -> dict[str, Any]:
-    """Implement `aws:ec2/getVpc:getVpc`.
-
-    Raises:
-        BadRequestError: Not exactly one VPC matches.
-    """
+    """Implement `aws:ec2/getVpc:getVpc`."""
     _check_arguments("aws:ec2/getVpc:getVpc", args, {"default", "id", "cidrBlock", "state", "filters", "tags"})
     filters = _filters(args, {"id": "vpc-id", "cidrBlock": "cidr", "state": "state"})
     if args.get("default"):
@@ -48,11 +44,7 @@ def get_subnets(args: Arguments, clients: Clients) -> dict[str, Any]:
 
 
 def get_subnet(args: Arguments, clients: Clients) -> dict[str, Any]:
-    """Implement `aws:ec2/getSubnet:getSubnet`.
-
-    Raises:
-        BadRequestError: Not exactly one subnet matches.
-    """
+    """Implement `aws:ec2/getSubnet:getSubnet`."""
     names = {"id": "subnet-id", "vpcId": "vpc-id", "availabilityZone": "availability-zone", "cidrBlock": "cidr-block"}
     _check_arguments("aws:ec2/getSubnet:getSubnet", args, {*names, "filters", "tags", "defaultForAz"})
     filters = _filters(args, names)
@@ -77,11 +69,7 @@ def get_subnet(args: Arguments, clients: Clients) -> dict[str, Any]:
 
 
 def get_network_interface(args: Arguments, clients: Clients) -> dict[str, Any]:
-    """Implement `aws:ec2/getNetworkInterface:getNetworkInterface`.
-
-    Raises:
-        BadRequestError: Not exactly one interface matches.
-    """
+    """Implement `aws:ec2/getNetworkInterface:getNetworkInterface`."""
     _check_arguments("aws:ec2/getNetworkInterface:getNetworkInterface", args, {"id", "filters", "tags"})
     filters = _filters(args, {"id": "network-interface-id"})
     with convert_errors("looking for the network interface"):
@@ -118,11 +106,7 @@ def get_network_interface(args: Arguments, clients: Clients) -> dict[str, Any]:
 
 
 def get_ami(args: Arguments, clients: Clients) -> dict[str, Any]:
-    """Implement `aws:ec2/getAmi:getAmi`.
-
-    Raises:
-        BadRequestError: No image matches, or several images match and `mostRecent` is not set.
-    """
+    """Implement `aws:ec2/getAmi:getAmi`."""
     _check_arguments(
         "aws:ec2/getAmi:getAmi", args, {"filters", "owners", "mostRecent", "executableUsers", "includeDeprecated"}
     )
@@ -153,11 +137,7 @@ def get_ami(args: Arguments, clients: Clients) -> dict[str, Any]:
 
 
 def get_parameter(args: Arguments, clients: Clients) -> dict[str, Any]:
-    """Implement `aws:ssm/getParameter:getParameter`.
-
-    Raises:
-        BadRequestError: The parameter does not exist in the region.
-    """
+    """Implement `aws:ssm/getParameter:getParameter`."""
     _check_arguments("aws:ssm/getParameter:getParameter", args, {"name", "withDecryption"})
     decrypt = args.get("withDecryption", True) is not False
     with convert_errors(f"reading the parameter {args['name']} in {clients.region}"):

@@ -49,11 +49,7 @@ class NatGatewayHandler(NetworkPartHandler):
             clients.client("ec2").delete_nat_gateway(NatGatewayId=physical_id)
 
     def _usable(self, clients: Clients, physical_id: str) -> dict[str, Any] | None:
-        """Return the gateway if it is available, or None.
-
-        Raises:
-            CloudError: The gateway failed. AWS lists a failed gateway, with the reason, for about an hour.
-        """
+        """Return the gateway if it is available, or None."""
         for gateway in self._listed(clients, [{"Name": self.id_filter, "Values": [physical_id]}]):
             if gateway.get("State") == "failed":
                 message = f"NAT gateway {physical_id} failed: {gateway.get('FailureMessage') or 'AWS gave no reason'}"

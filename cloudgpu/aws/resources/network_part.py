@@ -39,11 +39,7 @@ class NetworkPartHandler(DescribedHandler):
     """Maximum number of seconds until the resource becomes usable."""
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Create the resource, wait until it is usable, then set the properties that the creating call cannot set.
-
-        Raises:
-            CloudError: The AWS request failed or AWS is unreachable.
-        """
+        """Create the resource, wait until it is usable, then set the properties that the creating call cannot set."""
         spec = tag_specification(self.kind, all_tags(ctx, inputs))
         with convert_errors(f"creating {self.kind}"):
             physical_id = self._make(ctx, inputs, [spec])

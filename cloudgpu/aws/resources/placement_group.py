@@ -30,11 +30,7 @@ class PlacementGroupHandler(DescribedHandler):
     replaced_by = accepts
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Create the group and wait until it is available.
-
-        Raises:
-            BadRequestError: A group with this name already exists.
-        """
+        """Create the group and wait until it is available."""
         name = inputs["name"]
         request: dict[str, Any] = {
             "GroupName": name,

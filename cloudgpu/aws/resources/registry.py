@@ -51,11 +51,7 @@ HANDLERS: Mapping[str, Handler] = {handler.type: handler for handler in _ALL}
 
 
 def handler(type_token: str) -> Handler:
-    """Return the handler for a resource type.
-
-    Raises:
-        UnsupportedError: The direct engine does not support the type.
-    """
+    """Return the handler for a resource type."""
     if type_token not in HANDLERS:
         message = f"the direct engine does not support the resource type {type_token}"
         raise UnsupportedError(message, code="UnsupportedType", hint="use the pulumi engine for this program")
@@ -63,12 +59,7 @@ def handler(type_token: str) -> Handler:
 
 
 def invoke(token: str, args: Mapping[str, Any], clients: Clients) -> dict[str, Any]:
-    """Run the lookup with this function token for a Pulumi program, and return its result.
-
-    Raises:
-        UnsupportedError: The direct engine does not support the function or one of its arguments.
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Run the lookup with this function token for a Pulumi program, and return its result."""
     if token not in LOOKUPS:
         message = f"the direct engine does not support the function {token}"
         raise UnsupportedError(message, code="UnsupportedType", hint="use the pulumi engine for this program")

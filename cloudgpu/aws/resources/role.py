@@ -48,11 +48,7 @@ class RoleHandler(DescribedHandler):
     nested: ClassVar[Mapping[str, frozenset[str]]] = {"inlinePolicies": frozenset({"name", "policy"})}
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Create the role with its policies.
-
-        Raises:
-            BadRequestError: A role with this name already exists, or a policy is invalid.
-        """
+        """Create the role with its policies."""
         request = {
             "RoleName": inputs["name"],
             "AssumeRolePolicyDocument": inputs["assumeRolePolicy"],

@@ -27,11 +27,7 @@ class RolePolicyHandler(DescribedHandler):
     replaced_by = frozenset({"name", "role"})
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Add the policy to the role. Idempotent.
-
-        Raises:
-            BadRequestError: IAM rejects the policy, or the role does not exist.
-        """
+        """Add the policy to the role. Idempotent."""
         retry(ctx.clock, lambda: _put(ctx.clients, inputs), when=is_gone, total_s=_ROLE_WAIT_S)
         return _physical(inputs)
 

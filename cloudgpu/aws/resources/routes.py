@@ -87,11 +87,7 @@ class RouteTableAssociationHandler(DescribedHandler):
     replaced_by = accepts
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Associate the subnet with the route table. A repeated call returns the existing association.
-
-        Raises:
-            CloudError: The AWS request failed or AWS is unreachable.
-        """
+        """Associate the subnet with the route table. A repeated call returns the existing association."""
         request = {"SubnetId": inputs["subnetId"], "RouteTableId": inputs["routeTableId"]}
         with convert_errors(f"associating {inputs['routeTableId']} with {inputs['subnetId']}"):
             association_id = ctx.clients.client("ec2").associate_route_table(**request)["AssociationId"]

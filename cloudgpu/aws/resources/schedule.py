@@ -41,11 +41,7 @@ class ScheduleHandler(DescribedHandler):
     }
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Create the schedule. Retry until EventBridge Scheduler recognizes a new role.
-
-        Raises:
-            BadRequestError: A schedule with this name already exists in the group, or its role cannot be assumed.
-        """
+        """Create the schedule. Retry until EventBridge Scheduler recognizes a new role."""
 
         def send() -> None:
             with convert_errors(f"creating schedule {inputs['name']}"):

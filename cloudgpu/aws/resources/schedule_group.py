@@ -30,11 +30,7 @@ class ScheduleGroupHandler(DescribedHandler):
     replaced_by = frozenset({"name"})
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Create the group.
-
-        Raises:
-            BadRequestError: A group with this name already exists.
-        """
+        """Create the group."""
         name, tags = inputs["name"], _filled(all_tags(ctx, inputs))
         with convert_errors(f"creating schedule group {name}"):
             response = ctx.clients.client("scheduler").create_schedule_group(

@@ -35,11 +35,7 @@ class SecurityGroupHandler(DescribedHandler):
     nested: ClassVar[dict[str, frozenset[str]]] = {"ingress": RULE_KEYS, "egress": RULE_KEYS}
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Create the group and set its rules.
-
-        Raises:
-            BadRequestError: A group with this name already exists in the VPC, or a rule is invalid.
-        """
+        """Create the group and set its rules."""
         request = {
             "GroupName": inputs["name"],
             "Description": inputs["description"],
@@ -77,11 +73,7 @@ class SecurityGroupHandler(DescribedHandler):
         return _physical(group, {"tags": tags_to_dict(group.get("Tags"))}, ctx.clients.region) if group else None
 
     def drift(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> tuple[str, ...]:
-        """Return one line for each rule added or removed outside of cloudgpu, ignoring changes to rule descriptions.
-
-        Raises:
-            CloudError: The group no longer exists, or AWS is unreachable.
-        """
+        """Return one line for each rule added or removed outside of cloudgpu, ignoring changes to rule descriptions."""
         group = _required(ctx.clients, physical_id)
         sides = (("from", "ingress", "IpPermissions"), ("to", "egress", "IpPermissionsEgress"))
         return tuple(

@@ -26,12 +26,7 @@ class VpcEndpointHandler(NetworkPartHandler):
     replaced_by = frozenset({"vpcId", "serviceName", "vpcEndpointType"})
 
     def check(self, inputs: Properties) -> Properties:
-        """Reject interface endpoints, which are billed per hour and need subnets and security groups.
-
-        Raises:
-            UnsupportedError: The type is not Gateway, or a property is not supported.
-            BadRequestError: A required property is missing.
-        """
+        """Reject interface endpoints, which are billed per hour and need subnets and security groups."""
         checked = super().check(inputs)
         if checked["vpcEndpointType"] != "Gateway":
             message = f"{self.type}: the direct engine does not support type {checked['vpcEndpointType']}"

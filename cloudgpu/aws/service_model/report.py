@@ -22,11 +22,7 @@ def report_file(environ: Mapping[str, str]) -> Path | None:
 
 
 def record_mismatches(report: Path, call: str, mismatches: Iterable[Mismatch]) -> None:
-    """Append one line per difference, in one write, because several processes share the file.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Append one line per difference, in one write, because several processes share the file."""
     texts = [f"{call}: {mismatch}" for mismatch in mismatches]
     if not texts:
         return

@@ -94,10 +94,6 @@ def explain_errors(login: CredentialSource, doing: str) -> Iterator[None]:
     """Convert errors from the credential chain, and add a hint to those with a known cause.
 
     Keep other code out of the block, because every error in it is reported as a fault of the credentials.
-
-    Raises:
-        AuthError: The credentials are missing, invalid or expired, or their configuration is wrong.
-        CloudError: The credential provider is unreachable.
     """
     try:
         with convert_errors(doing):

@@ -39,11 +39,7 @@ _CLI_SESSIONS = "~/.aws/cli/cache"
 
 
 def check_configuration(environ: Mapping[str, str]) -> None:
-    """Reject AWS configuration files that boto3 might never finish reading, because boto3 sets no size limit.
-
-    Raises:
-        AuthError: A file is a named pipe or a device, or is larger than any valid configuration.
-    """
+    """Reject AWS configuration files that boto3 might never finish reading, because boto3 sets no size limit."""
     for name, default in _FILES.items():
         path = Path(environ.get(name) or default).expanduser()
         if not path.name or str(path) == os.devnull or path.is_dir():
@@ -65,12 +61,7 @@ class RenewableCredentials:
     """
 
     def __init__(self, profile: str, region: str) -> None:
-        """Fetch the credentials. A profile with MFA prompts for a code.
-
-        Raises:
-            AuthError: There are no credentials, they have expired, or their configuration is wrong.
-            CloudError: The credential provider is unreachable.
-        """
+        """Fetch the credentials. A profile with MFA prompts for a code."""
         self._profile, self._region = profile, region
         self._lock = Lock()
         self._may_prompt = True
@@ -84,12 +75,7 @@ class RenewableCredentials:
         return self.login.method
 
     def get_frozen_credentials(self) -> Any:  # noqa: ANN401 - boto3's type
-        """Return the current keys, refreshed if necessary.
-
-        Raises:
-            AuthError: The credentials cannot be refreshed; the hint says what to type.
-            CloudError: The credential provider is unreachable.
-        """
+        """Return the current keys, refreshed if necessary."""
         try:
             return self._frozen()
         except AuthError:
@@ -116,11 +102,7 @@ class RenewableCredentials:
             self._current, self.login = _resolve(self._profile, self._region, self._ask_for_mfa_code)
 
     def _ask_for_mfa_code(self, question: str, login: CredentialSource) -> str:
-        """Ask for an MFA code on the terminal.
-
-        Raises:
-            AuthError: There is no terminal, the command is already running, or the user entered no code.
-        """
+        """Ask for an MFA code on the terminal."""
         if not (self._may_prompt and sys.stdin.isatty() and sys.stderr.isatty()):
             of_profile = f"profile {login.profile}: " if login.profile else ""
             needed = AuthError(f"{of_profile}an MFA code needs a terminal", code=MFA_CODE, hint=mfa_hint(login))
@@ -139,12 +121,7 @@ class RenewableCredentials:
 
 
 def open_chain(profile: str, region: str) -> tuple[boto3.Session, RenewableCredentials]:
-    """Open a boto3 session and fetch the user's credentials, so that expired credentials are reported immediately.
-
-    Raises:
-        AuthError: There are no credentials, they have expired, or their configuration is wrong.
-        CloudError: The credential provider is unreachable.
-    """
+    """Open a boto3 session and fetch the user's credentials, so that expired credentials are reported immediately."""
     credentials = RenewableCredentials(profile, region)
     with explain_errors(credentials.login, "reading the AWS configuration"):
         source = BotocoreSession()

@@ -130,12 +130,7 @@ _CREDENTIALS: tuple[tuple[tuple[type[boto.BotoCoreError], ...], str, str, str], 
 
 @contextmanager
 def convert_errors(doing: str) -> Iterator[None]:
-    """Convert botocore exceptions raised in the block to cloudgpu errors, whose messages start with `doing`.
-
-    Raises:
-        CloudGpuError: The operation failed; `error_from_botocore` chooses the class. If botocore cannot parse the
-            response, the code is `UNREACHABLE`.
-    """
+    """Convert botocore exceptions raised in the block to cloudgpu errors, whose messages start with `doing`."""
     try:
         yield
     except (boto.ClientError, boto.BotoCoreError) as err:
@@ -172,10 +167,6 @@ def convert_response_errors(doing: str) -> Iterator[None]:
     An endpoint, a proxy or a newer version of AWS may omit or misspell fields that botocore does not check. For a
     malformed number, botocore raises a bare `ValueError`. Keep other code out of the block, because its bugs would be
     reported as malformed responses.
-
-    Raises:
-        CloudGpuError: The operation failed. For a malformed response the code is `UNREACHABLE`, because the call may
-            have taken effect.
     """
     with convert_errors(doing), malformed_as(partial(_malformed, doing)):
         yield

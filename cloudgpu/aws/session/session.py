@@ -133,21 +133,11 @@ class Session:
         return other
 
     def account(self) -> str:
-        """Return the ID of the account to which the credentials belong.
-
-        Raises:
-            AuthError: AWS does not accept the credentials.
-            CloudError: AWS is unreachable.
-        """
+        """Return the ID of the account to which the credentials belong."""
         return self.identity().account
 
     def identity(self) -> Identity:
-        """Return the account and ARN to which the credentials belong, and the source of the credentials.
-
-        Raises:
-            AuthError: AWS does not accept the credentials.
-            CloudError: AWS is unreachable.
-        """
+        """Return the account and ARN to which the credentials belong, and the source of the credentials."""
         with convert_errors("reading the caller's identity"):
             caller = self.client("sts").get_caller_identity()
         return Identity(str(caller["Account"]), str(caller["Arn"]), self._login)
@@ -204,11 +194,7 @@ class RegionSessions:
         self._lock = threading.Lock()
 
     def __call__(self, region: str) -> Session:
-        """Return the session for a region, which is opened on first use.
-
-        Raises:
-            CloudError: The credentials cannot be fetched.
-        """
+        """Return the session for a region, which is opened on first use."""
         with self._lock:
             if region not in self._sessions:
                 self._sessions[region] = self._opened(region).in_region(region)
@@ -237,10 +223,6 @@ def connect(
     """Open a session for AWS or a rehearsal cloud.
 
     For AWS, the user's credentials are fetched immediately, so that expired credentials are reported here.
-
-    Raises:
-        AuthError: There are no credentials, they have expired, or the profile does not exist.
-        CloudError: The credential provider is unreachable.
     """
     if not endpoint.url:
         check_configuration(os.environ)

@@ -14,11 +14,7 @@ _GROWTH = 1.4
 
 
 def retry(clock: Clock, call: Callable[[], T], *, when: Callable[[CloudGpuError], bool], total_s: float) -> T:
-    """Make a call. For up to `total_s` seconds, retry after errors that `when` accepts, with increasing delays.
-
-    Raises:
-        CloudGpuError: The call failed with an error that `when` rejects, or still failed after `total_s` seconds.
-    """
+    """Make a call. For up to `total_s` seconds, retry after errors that `when` accepts, with increasing delays."""
     pause_s, deadline = _FIRST_S, clock.monotonic() + total_s
     while True:
         try:
@@ -31,11 +27,7 @@ def retry(clock: Clock, call: Callable[[], T], *, when: Callable[[CloudGpuError]
 
 
 def poll(clock: Clock, look: Callable[[], T | None], *, what: str, total_s: float) -> T:
-    """Poll with increasing delays until `look` returns a value.
-
-    Raises:
-        CloudError: `look` did not return a value within `total_s` seconds; the message contains `what`.
-    """
+    """Poll with increasing delays until `look` returns a value."""
     pause_s, deadline = _FIRST_S, clock.monotonic() + total_s
     while True:
         value = look()

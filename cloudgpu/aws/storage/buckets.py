@@ -18,11 +18,7 @@ _NO_TAGS: Final = "NoSuchTagSet"
 
 
 def bucket_tags(clients: Clients, name: str) -> dict[str, str] | None:
-    """Return the tags of a bucket, or None if the bucket does not exist.
-
-    Raises:
-        CloudError: S3 is unreachable or denied access, for example because another account owns the bucket.
-    """
+    """Return the tags of a bucket, or None if the bucket does not exist."""
     try:
         with convert_response_errors(f"reading the tags of bucket {name}"):
             return tags_to_dict(clients.client("s3").get_bucket_tagging(Bucket=name).get("TagSet"))
@@ -38,9 +34,6 @@ def empty_bucket(clients: Clients, name: str) -> int:
     """Delete every object version, delete marker and incomplete multipart upload, and return the number deleted.
 
     A bucket that does not exist is treated as empty.
-
-    Raises:
-        CloudError: A request failed, or S3 rejected some deletions; the message then contains the first reason.
     """
     s3 = clients.client("s3")
     count = 0
@@ -62,11 +55,7 @@ def empty_bucket(clients: Clients, name: str) -> int:
 
 
 def bucket_size(clients: Clients, name: str) -> int | None:
-    """Return the total size in bytes of a bucket's current objects, or None if there are too many to add up quickly.
-
-    Raises:
-        CloudError: The S3 request failed or S3 is unreachable.
-    """
+    """Return the total size in bytes of a bucket's current objects, or None if there are too many to add up quickly."""
     count = size = 0
     with convert_response_errors(f"listing bucket {name}"):
         for page in checked_pages(

@@ -39,11 +39,7 @@ _HANDLER_TYPES: Final[Mapping[PartKind, str]] = {
 
 
 def stored(clients: Clients, name: str = "") -> tuple[TaggedStorage, ...]:
-    """Find the storage in this region. If `name` is not empty, return only storage with this name.
-
-    Raises:
-        CloudError: A request failed, so storage that was not found may still exist.
-    """
+    """Find the storage in this region. If `name` is not empty, return only storage with this name."""
     queries: list[Callable[[], list[StoragePart]]] = [
         lambda: list(_efs(clients)),
         lambda: list(_lustre(clients)),

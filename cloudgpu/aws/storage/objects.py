@@ -68,11 +68,7 @@ class S3Location:
 
     @classmethod
     def parse(cls, url: str) -> "S3Location":
-        """Parse `s3://bucket/prefix`.
-
-        Raises:
-            BadRequestError: The text is not an S3 URL.
-        """
+        """Parse `s3://bucket/prefix`."""
         scheme, _, rest = url.partition("://")
         bucket, _, prefix = rest.partition("/")
         if scheme != "s3" or not bucket:
@@ -82,14 +78,7 @@ class S3Location:
 
 
 def list_objects(clients: Clients, url: str) -> tuple[ObjectInfo, ...]:
-    """Return the object at a URL and all objects below the URL, sorted by key and without folder markers.
-
-    Raises:
-        BadRequestError: The bucket does not exist, there are no objects or too many objects under the URL, or a key
-            cannot be a file name on a node. If a bucket or object has a similar name, the hint suggests it.
-        CloudError: The response is malformed, or the listing does not end.
-        AuthError: The caller is not allowed to list the bucket.
-    """
+    """Return the object at a URL and all objects below the URL, sorted by key and without folder markers."""
     address = S3Location.parse(url)
     try:
         with convert_response_errors(f"listing {url}"):
@@ -135,14 +124,7 @@ def look_up_bucket_region(s3: Any, address: S3Location) -> str:  # noqa: ANN401
 
 
 def require_bucket(clients: Clients, url: str) -> None:
-    """Check that the bucket of a URL exists and that the caller may access it.
-
-    Raises:
-        BadRequestError: The bucket does not exist. If the caller owns a bucket with a similar name, the hint suggests
-            it.
-        AuthError: The caller is not allowed to access the bucket.
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Check that the bucket of a URL exists and that the caller may access it."""
     address = S3Location.parse(url)
     try:
         look_up_bucket_region(clients.client("s3"), address)
@@ -153,12 +135,7 @@ def require_bucket(clients: Clients, url: str) -> None:
 
 
 def check_readable(clients: Clients, url: str, key: str) -> None:
-    """Check that an object can be read. Permission to list a bucket does not imply permission to read its objects.
-
-    Raises:
-        AuthError: The caller is not allowed to read the object.
-        CloudError: The AWS request failed or AWS is unreachable.
-    """
+    """Check that an object can be read. Permission to list a bucket does not imply permission to read its objects."""
     address = S3Location.parse(url)
     with convert_errors(f"reading s3://{address.bucket}/{key}"):
         clients.client("s3").head_object(Bucket=address.bucket, Key=key)
@@ -194,11 +171,7 @@ def _archive_tier(s3: Any, bucket: str, item: ObjectInfo) -> str:  # noqa: ANN40
 
 
 def presign_urls(clients: Clients, url: str, keys: Iterable[str], expires_s: int) -> dict[str, str]:
-    """Return a presigned URL for each key, valid for `expires_s` seconds. Sends no request.
-
-    Raises:
-        BadRequestError: The URLs would have to be valid for more than 7 days, which is S3's limit.
-    """
+    """Return a presigned URL for each key, valid for `expires_s` seconds. Sends no request."""
     if expires_s > _LONGEST_LINK_S:
         message = f"presigned URLs are valid for at most {_LONGEST_LINK_S} s, but {expires_s} s were requested"
         raise BadRequestError(
@@ -218,10 +191,6 @@ def put_files(clients: Clients, url: str, directory: Path) -> UploadResult:
     """Upload every file in a directory, skipping files that already exist under the URL with the same content.
 
     If the bucket does not exist, create it.
-
-    Raises:
-        StateError: A file cannot be read.
-        CloudError: The AWS request failed or AWS is unreachable.
     """
     address, s3 = S3Location.parse(url), clients.client("s3")
     _ensure_bucket(clients, address.bucket)
@@ -251,11 +220,7 @@ def below(s3: Any, address: S3Location) -> Iterator[ObjectInfo]:  # noqa: ANN401
 
 
 def checked_pages(pages: Iterable[Mapping[str, Any]], *content_keys: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the pages of an S3 listing, checking that the responses are listing pages and that the listing ends.
-
-    Raises:
-        CloudError: A response is not a listing page, or too many consecutive pages are empty.
-    """
+    """Yield the pages of an S3 listing, checking that the responses are listing pages and that the listing ends."""
     empty_pages = 0
     for page in pages:
         has_content = any(page.get(key) for key in content_keys)

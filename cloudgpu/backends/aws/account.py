@@ -22,11 +22,7 @@ class AwsAccount:
     session: Session
 
     def identity(self) -> Identity:
-        """Return the caller's AWS identity.
-
-        Raises:
-            CloudError: The credentials are invalid or AWS is unreachable.
-        """
+        """Return the caller's AWS identity."""
         return self.session.identity()
 
     def permission_results(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
@@ -34,35 +30,19 @@ class AwsAccount:
         return probe_permissions(self.session, identity, grants)
 
     def quotas(self) -> Sequence[QuotaLimit]:
-        """Return the vCPU quotas for GPU instances.
-
-        Raises:
-            CloudError: The Service Quotas request failed or AWS is unreachable.
-        """
+        """Return the vCPU quotas for GPU instances."""
         return gpu_quotas(self.session)
 
     def service_roles(self) -> Sequence[str]:
-        """Return the names of the account's service-linked roles.
-
-        Raises:
-            CloudError: The request failed or AWS is unreachable.
-        """
+        """Return the names of the account's service-linked roles."""
         return service_role_names(self.session)
 
     def network(self, request: NetworkRequest) -> RegionNetwork:
-        """Return the VPC, with its subnets, that new clusters would use.
-
-        Raises:
-            CloudError: A request failed for a reason other than a missing permission, or AWS is unreachable.
-        """
+        """Return the VPC, with its subnets, that new clusters would use."""
         return region_network(self.session, request)
 
     def zones(self) -> Sequence[str]:
-        """Return the region's zones, except local and Wavelength zones.
-
-        Raises:
-            CloudError: The request failed or AWS is unreachable.
-        """
+        """Return the region's zones, except local and Wavelength zones."""
         return zone_names(self.session)
 
     def is_region_enabled(self) -> bool | None:

@@ -108,12 +108,7 @@ class AwsBackend(Backend):
         return self.cloud.endpoint
 
     def account(self) -> str:
-        """Return the account ID of the credentials in use.
-
-        Raises:
-            AuthError: The credentials are missing or invalid.
-            CloudError: The cloud rejected the request.
-        """
+        """Return the account ID of the credentials in use."""
         return self.cloud.account()
 
     def for_deletion(self) -> Backend:
@@ -167,12 +162,7 @@ class AwsBackend(Backend):
         return self.cloud.registry_login(region)
 
     def check_access(self) -> None:
-        """Check that nodes will be reachable through the configured jump host or Session Manager.
-
-        Raises:
-            HostKeyError: The host key of the jump host is unknown.
-            UsageError: The Session Manager plugin is not installed.
-        """
+        """Check that nodes will be reachable through the configured jump host or Session Manager."""
         self._connections.check()
 
     def carriers(self) -> NodeCarriers:
@@ -180,12 +170,7 @@ class AwsBackend(Backend):
         return self._connections.carriers
 
     def connect(self, nodes: Sequence[Node], emit: Emit) -> list[Host]:
-        """Connect to all nodes of a cluster, waiting while they boot.
-
-        Raises:
-            ConnectError: A node is unreachable.
-            HostKeyError: A host key does not match.
-        """
+        """Connect to all nodes of a cluster, waiting while they boot."""
         return self._connections.connect(nodes, emit)
 
     def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
@@ -193,11 +178,7 @@ class AwsBackend(Backend):
         return self.cloud.instance_states(region, instance_ids)
 
     def console_output(self, region: str, instance_id: str) -> str:
-        """Return the last 64 KiB of an instance's console output.
-
-        Raises:
-            CloudError: The AWS request failed or AWS is unreachable.
-        """
+        """Return the last 64 KiB of an instance's console output."""
         return self.cloud.console(region, instance_id)
 
     def put_objects(self, url: str, source: Path) -> int:

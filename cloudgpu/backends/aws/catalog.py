@@ -55,11 +55,7 @@ class AwsCatalog(CatalogSource):
         return prices.spot(self.cloud.clients(region), types, self.clock.now())
 
     def images(self, region: str, parameters: Sequence[str]) -> Mapping[str, str]:
-        """Return the machine image of each SSM parameter, omitting parameters that do not exist in the region.
-
-        Raises:
-            CloudError: No parameter could be read: the parameters do not exist, or the caller lacks the permission.
-        """
+        """Return the machine image of each SSM parameter, omitting parameters that do not exist in the region."""
         images = machine_images.resolve_image_ids(self.cloud.clients, [(parameter, region) for parameter in parameters])
         if parameters and not images:
             message = f"cannot read any of the SSM parameters for machine images in {region}"

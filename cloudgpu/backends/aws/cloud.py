@@ -173,19 +173,11 @@ class AwsCloud:
         return quotas.vcpus_in_use(self._session(region))
 
     def engine(self, record: ClusterRecord) -> Engine:
-        """Return the engine that creates and deletes this cluster, configured with the cluster's tags and identity.
-
-        Raises:
-            UsageError: The engine is Pulumi, but the Pulumi CLI is not installed.
-        """
+        """Return the engine that creates and deletes this cluster, configured with the cluster's tags and identity."""
         return self._engines.engine(record.identity, cluster_tags(record))
 
     def caller_cidr(self) -> str:
-        """Return the CIDR to allow on port 22: the configured CIDR, this machine's address, or "" for Session Manager.
-
-        Raises:
-            ConnectError: The public address could not be determined.
-        """
+        """Return the CIDR to allow on port 22: the configured one, this machine's address, or "" (Session Manager)."""
         if self._settings.ssh_cidr:
             return self._settings.ssh_cidr
         if self._settings.reach == "ssm":
@@ -196,9 +188,6 @@ class AwsCloud:
         """Wait until every instance has an address and has printed its host keys on its console; return the inventory.
 
         The limit is `boot_seconds`, or three times as long if EC2 posts the console output with a delay.
-
-        Raises:
-            CloudError: An instance stopped or was terminated, or the limit has passed.
         """
         nodes: dict[str, Node] = {}
         delay_s = _POLL_S
@@ -218,11 +207,7 @@ class AwsCloud:
                 delay_s = min(delay_s * 1.5, _MAX_POLL_S)
 
     def console(self, region: str, instance_id: str) -> str:
-        """Return the last 64 KiB of an instance's console output.
-
-        Raises:
-            CloudError: The AWS request failed or AWS is unreachable.
-        """
+        """Return the last 64 KiB of an instance's console output."""
         return host_keys.read_console(self._session(region), instance_id).text
 
     def _ready_nodes(
@@ -315,10 +300,9 @@ class AwsCloud:
         self._regions.terminate(region, instance_ids, on_wait)
 
     def release(self, found: Sequence[TaggedResource], on_wait: OnWait = ignore_wait) -> None:
-        """Delete tagged resources and wait until AWS confirms their deletion. Continue with other regions on failure.
+        """Delete tagged resources and wait until AWS confirms their deletion.
 
-        Raises:
-            TeardownError: At least one resource could not be deleted; the error lists every such resource.
+        Continue with other regions on failure.
         """
         self._regions.release([resource for resource in found if isinstance(resource, FoundResource)], on_wait)
 

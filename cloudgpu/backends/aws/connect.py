@@ -28,11 +28,7 @@ def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, ca
 def connect_rehearsal(
     settings: Settings, home: Home, environ: Mapping[str, str], clock: Clock, calls: ApiCallLog
 ) -> AwsCloud:
-    """Connect to the rehearsal cloud of this state home, starting it if necessary.
-
-    Raises:
-        RehearsalError: The rehearsal cloud cannot be started.
-    """
+    """Connect to the rehearsal cloud of this state home, starting it if necessary."""
     cloud = start_rehearsal(settings, home, clock)
     endpoint = CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
 
@@ -47,11 +43,7 @@ def connect_rehearsal(
 
 
 def start_rehearsal(settings: Settings, home: Home, clock: Clock) -> rehearsal.RehearsalClient:
-    """Start the rehearsal cloud of this state home if it is not running.
-
-    Raises:
-        RehearsalError: The rehearsal cloud cannot be started.
-    """
+    """Start the rehearsal cloud of this state home if it is not running."""
     return rehearsal.ensure_running(
         home, clock, envs=settings.env_cache, idle_minutes=float(settings.rehearsal_idle_minutes)
     )

@@ -21,11 +21,7 @@ from cloudgpu.settings import Settings
 
 
 def pulumi_lines(home: Home) -> list[str]:
-    """Install the rehearsal plugin, and return shell lines that make the user's own `pulumi` use only this plugin.
-
-    Raises:
-        StateError: The state home cannot be written.
-    """
+    """Install the rehearsal plugin, and return shell lines that make the user's own `pulumi` use only this plugin."""
     layout = Layout(home.pulumi / "by-hand")
     layout.install_plugin()
     values = {
@@ -72,11 +68,7 @@ class Engines:
         return "" if self.settings.explain("engine").origin == "default" else self.settings.engine
 
     def engine(self, record: StackRecord, tags: Mapping[str, str]) -> Engine:
-        """Return the engine that manages this stack, which is specified in the stack's record.
-
-        Raises:
-            UsageError: The engine is Pulumi, but the Pulumi CLI is not installed.
-        """
+        """Return the engine that manages this stack, which is specified in the stack's record."""
         identity = JournalAccount(account=record.account, endpoint=record.endpoint)
         if record.engine == "pulumi":
             site = CloudAccess(self.clients_for, registry, tags, delays_of(identity))

@@ -29,9 +29,6 @@ def forecast(
     """Preview the resources of a cluster on the plan's first candidate without changing anything.
 
     The public key of `requester` is not used.
-
-    Raises:
-        CloudGpuError: The program rejected the plan, or one of its lookups failed.
     """
     if not plan.candidates:
         return ()

@@ -63,9 +63,6 @@ class HostKeyWait:
             cluster: Name of the cluster, for the hint.
             instance_ids: The instances of the cluster in node order.
             awaited: Indices of the nodes without an address or a host key.
-
-        Raises:
-            CloudError: The time limit has passed; the message says what each missing node lacks.
         """
         if self._clock.monotonic() - self._began_s <= self.limit_s:
             return

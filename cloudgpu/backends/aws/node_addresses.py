@@ -35,11 +35,7 @@ def session_manager_addresses(instances: Sequence[Instance]) -> dict[str, tuple[
 
 
 def region_of(zone: str) -> str:
-    """Return the region of a zone, including local zones such as `us-west-2-lax-1a`.
-
-    Raises:
-        StateError: `zone` is not the name of a zone.
-    """
+    """Return the region of a zone, including local zones such as `us-west-2-lax-1a`."""
     match = _REGION.match(zone)
     if match is None:
         message = f"{zone!r} is not a zone name"

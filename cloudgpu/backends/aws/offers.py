@@ -46,11 +46,7 @@ class CloudOffers(Offers):
         return None if self.open_cloud is None else self.open_cloud()
 
     def usable_regions(self, catalog: Catalog) -> tuple[str, ...]:
-        """Return the catalog regions that the account can use; every catalog region when offline.
-
-        Raises:
-            CloudError: The cloud rejected the request.
-        """
+        """Return the catalog regions that the account can use; every catalog region when offline."""
         if self._cloud is None:
             return tuple(catalog.regions)
         enabled = set(self._cloud.regions())
@@ -65,11 +61,7 @@ class CloudOffers(Offers):
         return None if self._cloud is None else self._cloud.inspector()
 
     def quote(self, question: PlannerInput) -> PlannerInput:
-        """Add zones, prices, images, storage, addresses, cooldowns and quotas. When offline, add only cached quotas.
-
-        Raises:
-            CloudError: A request to the cloud failed.
-        """
+        """Add zones, prices, images, storage, addresses, cooldowns and quotas. When offline, add only cached quotas."""
         known = self.known_regions(question.recipe, question.catalog, question.default_region)
         enabled = question.quotes.survey.enabled_regions
         # Do not query regions that are not enabled: AWS would reject the credentials. A plan rule excludes the regions.
@@ -104,9 +96,6 @@ def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[s
     """Return what a recipe needs in these regions: zones, images, root disks, storage, addresses and the reservation.
 
     The plan contains image IDs rather than SSM parameters, so that a newer image does not change a saved plan.
-
-    Raises:
-        CloudError: A request to the cloud failed.
     """
     recipe, catalog, default = question.recipe, question.catalog, question.default_region
     offers = [offer for offer in lookups.offers_to_query(recipe, catalog, default) if offer[1] in regions]
@@ -137,11 +126,7 @@ def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[s
 
 
 def find_existing_storage(cloud: Cloud, recipe: Recipe, regions: Sequence[str]) -> Seen:
-    """Return the existing storage in these regions for each storage name that the recipe mounts.
-
-    Raises:
-        CloudError: A region cannot be queried.
-    """
+    """Return the existing storage in these regions for each storage name that the recipe mounts."""
     names = [mount.name for mount in possibly_existing_storage(recipe)]
     if not names:
         return {}

@@ -12,11 +12,7 @@ _MOST_BYTES = 64
 
 
 def own_address() -> str:
-    """Return this machine's public address, as seen by AWS, with the suffix `/32`.
-
-    Raises:
-        ConnectError: The service is unreachable or did not return an IPv4 address.
-    """
+    """Return this machine's public address, as seen by AWS, with the suffix `/32`."""
     try:
         answer = Client(_TIMEOUT_S, _MOST_BYTES).send(_ADDRESS_SERVICE, {}, guarded=False)
         # Reject an IPv6 address: with the suffix /32 it would admit an entire provider's network.

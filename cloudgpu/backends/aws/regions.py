@@ -39,20 +39,11 @@ class AwsRegions:
         self._clock = clock
 
     def query_usual_region(self, query: Callable[[Session], _T]) -> _T:
-        """Run an account-wide query in the configured region only.
-
-        Raises:
-            CloudError: The query failed.
-        """
+        """Run an account-wide query in the configured region only."""
         return query(self._session_of(self._usual))
 
     def query_any_region(self, query: Callable[[Session], _T]) -> _T:
-        """Run an account-wide query in the configured region and, if the query fails, in other regions.
-
-        Raises:
-            CloudError: The query failed in every region, or there are no usable credentials. The error from the
-                configured region is raised.
-        """
+        """Run an account-wide query in the configured region and, if the query fails, in other regions."""
         try:
             return query(self._session_of(self._usual))
         except CloudError as err:
@@ -92,9 +83,6 @@ class AwsRegions:
         """Terminate instances by their IDs and wait until AWS confirms their termination.
 
         `on_wait` is called every few seconds with the seconds since the start.
-
-        Raises:
-            CloudError: The AWS request failed, AWS is unreachable, or the termination took too long.
         """
         instances.terminate(self._session_of(region), self._watched_clock(on_wait), instance_ids)
 
@@ -103,9 +91,6 @@ class AwsRegions:
 
         IAM resources are deleted last, when no region uses them anymore. `on_wait` is called every few seconds with the
         seconds since the start.
-
-        Raises:
-            TeardownError: At least one resource could not be deleted; the error lists every such resource.
         """
         clock = self._watched_clock(on_wait)
         regional = [resource for resource in found if resource.region != GLOBAL]

@@ -16,9 +16,5 @@ class RegistryLogins:
         self._logins = EcrLogins(clock)
 
     def __call__(self, region: str) -> RegistryLogin:
-        """Return a login for the registries of a region.
-
-        Raises:
-            CloudError: Credentials or permissions are missing, or ECR is unreachable.
-        """
+        """Return a login for the registries of a region."""
         return RegistryLogin(*self._logins.login(self._clients(region)))

@@ -34,13 +34,7 @@ class SessionManager:
     environ: Mapping[str, str] = field(default_factory=dict)
 
     def command(self, node: Node) -> CarryingCommand:
-        """Start a session to a node and return the proxy command for the SSH connection.
-
-        Raises:
-            ConnectError: The node's SSM agent is not connected to AWS, for example because the node is still booting,
-                or the caller's credentials have expired.
-            CloudError: AWS rejected the request.
-        """
+        """Start a session to a node and return the proxy command for the SSH connection."""
         try:
             started = session_manager.start(self.clients(node), node.instance_id, node.port, self.profile)
         except CloudError as err:
@@ -52,11 +46,7 @@ class SessionManager:
 
 
 def session_plugin(configured: str) -> tuple[str, ...]:
-    """Return the command that runs the Session Manager plugin: the configured path, or the plugin on the PATH.
-
-    Raises:
-        UsageError: The plugin is not installed.
-    """
+    """Return the command that runs the Session Manager plugin: the configured path, or the plugin on the PATH."""
     path = shutil.which(configured or _PLUGIN)
     if path is None:
         problem = "cannot be run" if configured else "is not on the PATH"

@@ -33,12 +33,7 @@ class ClusterBilling:
         return rows_of(self.context.ledger, name, token)
 
     def rows_without_record(self, name: str) -> tuple[LedgerEntry, ...]:
-        """Return the rows of clusters with this name that the current owner launched in this account and endpoint.
-
-        Raises:
-            StateError: A cluster that is not simulated has an open row in another account or endpoint, which a search
-                with the current credentials does not cover.
-        """
+        """Return the rows of clusters with this name that the current owner launched in this account and endpoint."""
         cloud = self.context.backend
         owned = [
             entry
@@ -56,11 +51,7 @@ class ClusterBilling:
         return tuple(entry for entry in owned if (entry.spending.account, entry.spending.endpoint) == here)
 
     def require_free_name(self, record: ClusterRecord) -> None:
-        """Reject a cluster name that is in use according to the ledger, which a team may share.
-
-        Raises:
-            BusyError: The name is in use; the message contains the cluster's owner and expiry.
-        """
+        """Reject a cluster name that is in use according to the ledger, which a team may share."""
         now = self.context.clock.now()
         for entry in self.context.ledger.entries(cluster=record.name, state="open"):
             spending = entry.spending

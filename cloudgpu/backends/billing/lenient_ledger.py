@@ -42,11 +42,7 @@ class LenientLedger:
         self._failure = self._failure or failure
 
     def check(self, what: str) -> None:
-        """Raise the stored failure, if any; `what` describes the completed operation in the message.
-
-        Raises:
-            LedgerError: The ledger rows could not be read or closed.
-        """
+        """Raise the stored failure, if any; `what` describes the completed operation in the message."""
         if self._failure is not None:
             message = f"{what}, but its ledger rows are not closed: {self._failure.message}"
             raise LedgerError(message, hint=self._failure.hint) from self._failure
@@ -113,10 +109,6 @@ class LenientLedger:
 
 
 def check_ledger(context: Context, what: str) -> None:
-    """Raise an error if the completed operation `what` could not be recorded in the ledger.
-
-    Raises:
-        LedgerError: The context's ledger is lenient and has failed.
-    """
+    """Raise an error if the completed operation `what` could not be recorded in the ledger."""
     if isinstance(context.ledger, LenientLedger):
         context.ledger.check(what)

@@ -59,9 +59,6 @@ def find_gaps(
         records: Records of clusters.
         storage: Records of storage.
         ledger: Function that opens the ledger. It is called only if there is a record to compare.
-
-    Raises:
-        LedgerError: The ledger cannot be read.
     """
     clusters = [record for record in records.clusters() if record.placement.instance_ids]
     missing = [
@@ -97,11 +94,7 @@ def has_failed(ledger: CostLedger) -> bool:
 
 
 def reopen_row(ledger: CostLedger, row: Spending) -> bool:
-    """Open a row that was lost. Return False if a lenient ledger cannot be written.
-
-    Raises:
-        LedgerError: The ledger is not lenient and cannot be written.
-    """
+    """Open a row that was lost. Return False if a lenient ledger cannot be written."""
     try:
         ledger.open(row)
     except LedgerError as err:

@@ -90,27 +90,15 @@ class RetainedBilling:
     now: Callable[[], datetime]
 
     def open(self, spending: RetainedSpending) -> None:
-        """Open a resource's row, before the first call that creates a part of the resource. Idempotent.
-
-        Raises:
-            LedgerError: The row cannot be written, so nothing may be created.
-        """
+        """Open a resource's row, before the first call that creates a part of the resource. Idempotent."""
         self.ledger.open(spending.spending(self.now()))
 
     def made(self, spending: RetainedSpending, physical_id: str, at: datetime) -> None:
-        """Record that a resource was created at the time `at`, from which it is billed.
-
-        Raises:
-            LedgerError: The resource has no open row, or the ledger cannot be read or written.
-        """
+        """Record that a resource was created at the time `at`, from which it is billed."""
         self.ledger.launched(spending.spending(NEVER).entry_id, [physical_id or spending.name], at)
 
     def restore(self, spending: RetainedSpending, at: datetime, physical_id: str) -> None:
-        """Restore the row of a resource that was created at the time `at`, if the ledger has lost the row.
-
-        Raises:
-            LedgerError: The ledger is not lenient and cannot be written.
-        """
+        """Restore the row of a resource that was created at the time `at`, if the ledger has lost the row."""
         entry_id = spending.spending(at).entry_id
         known = [row.spending.entry_id for row in self.ledger.entries(cluster=spending.label)]
         if entry_id not in known and not has_failed(self.ledger) and reopen_row(self.ledger, spending.spending(at)):
@@ -132,9 +120,6 @@ class RetainedBilling:
         `found` is True if the resource existed before the deletion. A row that was never marked as created is then
         billed from the creation time that the cloud reported, in `created` by token, or else from its opening. If the
         resource did not exist, the end of its billed time is an estimate.
-
-        Raises:
-            LedgerError: The ledger cannot be read or written.
         """
         for row in self._open(label, tokens):
             entry_id = row.spending.entry_id
@@ -155,10 +140,6 @@ class RetainedBilling:
         Call this after a search of the region found no resource with this name. Rows that were never marked as created
         stay open, because another command may be about to create their resources. The deletion time is unknown, so the
         cost is an upper bound.
-
-        Raises:
-            CloudError: There is a row to check, but the account ID cannot be read.
-            LedgerError: The ledger cannot be read or written.
         """
         closed = 0
         for row in self.ledger.entries(cluster=label, state="open"):

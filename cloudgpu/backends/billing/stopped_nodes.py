@@ -27,11 +27,7 @@ def until_stop(row: LedgerEntry, ended: Mapping[str, datetime], now: datetime) -
 
 
 def record_stop(ledger: CostLedger, ended: Mapping[str, datetime], now: datetime) -> None:
-    """Record in the ledger when nodes ended because the rehearsal cloud was stopped.
-
-    Raises:
-        LedgerError: The ledger is not lenient and cannot be read or written.
-    """
+    """Record in the ledger when nodes ended because the rehearsal cloud was stopped."""
     for row in ledger.entries(state="open"):
         stopped = until_stop(row, ended, now)
         if stopped is not row:

@@ -112,12 +112,7 @@ class HostsBackend(Backend):
         return self.connections.carriers
 
     def connect(self, nodes: Sequence[Node], emit: Emit) -> list[Host]:
-        """Connect to all nodes of a cluster.
-
-        Raises:
-            ConnectError: A host is unreachable.
-            HostKeyError: A host key does not match.
-        """
+        """Connect to all nodes of a cluster."""
         return self.connections.connect(nodes, emit)
 
     def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
@@ -125,11 +120,6 @@ class HostsBackend(Backend):
 
         Nodes of a cluster without a record are `terminated`, because a record is removed only after every host has
         confirmed the release of its lease.
-
-        Raises:
-            ConnectError: A host is unreachable, so the state of its lease is unknown.
-            RemoteCommandError: A host's agent failed.
-            StateError: The record or the inventory of a cluster cannot be read.
         """
         del region
         states = dict.fromkeys(instance_ids, "terminated")
@@ -145,27 +135,15 @@ class HostsBackend(Backend):
         return states
 
     def put_objects(self, url: str, source: Path) -> int:
-        """Upload a directory to S3 with the caller's AWS credentials, and return the number of bytes sent.
-
-        Raises:
-            CloudError: The S3 request failed.
-        """
+        """Upload a directory to S3 with the caller's AWS credentials, and return the number of bytes sent."""
         return self.objects_of().put_objects(url, source)
 
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
-        """List an S3 URL with the caller's AWS credentials. The hosts themselves only receive presigned URLs.
-
-        Raises:
-            CloudError: The S3 request failed.
-        """
+        """List an S3 URL with the caller's AWS credentials. The hosts themselves only receive presigned URLs."""
         return self.objects_of().objects(url, expires_s=expires_s)
 
     def bucket_service(self, url: str) -> S3Service:
-        """Return the region and endpoint of a bucket, from the caller's AWS settings.
-
-        Raises:
-            CloudError: The S3 request failed.
-        """
+        """Return the region and endpoint of a bucket, from the caller's AWS settings."""
         return self.objects_of().bucket_service(url)
 
     def registry_login(self, region: str) -> RegistryLogin:
@@ -177,12 +155,7 @@ class HostsBackend(Backend):
         return tuple(node_of(host, self.known_hosts, index=index) for index, host in enumerate(hosts))
 
     def asked(self, nodes: Sequence[Node], request: Mapping[str, Any]) -> list[tuple[Node, dict[str, Any]]]:
-        """Send a `lease` request to the agents and return their responses, without leaving files on the hosts.
-
-        Raises:
-            ConnectError: A host is unreachable.
-            RemoteCommandError: A host's agent failed.
-        """
+        """Send a `lease` request to the agents and return their responses, without leaving files on the hosts."""
         with self.connected(nodes) as outcomes:
             hosts = all_or_raise(outcomes)
             responses = all_or_raise(

@@ -31,11 +31,7 @@ def start_billing(context: HostsContext, record: ClusterRecord) -> None:
 
 
 def restore_rows(context: HostsContext, record: ClusterRecord, nodes: Iterable[Node]) -> None:
-    """Restore missing rows of hosts. The hosts are billed from the record's creation time at the recorded price.
-
-    Raises:
-        LedgerError: The ledger is not lenient and cannot be written.
-    """
+    """Restore missing rows of hosts. The hosts are billed from the record's creation time at the recorded price."""
     missing = missing_nodes(record, ClusterBilling(context).rows(record))
     if not missing or has_failed(context.ledger):
         return

@@ -58,18 +58,7 @@ class HostProvisioning:
     def up(
         self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False, retry_s: int = 0
     ) -> ProvisionedCluster:
-        """Lease the hosts. If the cluster already exists, verify it and make no changes.
-
-        Raises:
-            PlanError: The plan has an error finding.
-            UsageError: The cluster exists, but has expired or does not match the plan.
-            StateError: The cluster's leases have expired, or the cluster belongs to another account or endpoint.
-            BusyError: Another process is working on this cluster, or the cluster is being deleted.
-            CapacityError: GPUs are in use or missing, and no other set of hosts could be leased.
-            ConnectError: A host is unreachable, and there is no other set of hosts to try.
-            RemoteCommandError: A host's clock is wrong, or its agent failed.
-            TeardownError: The creation failed, and a host did not confirm that its lease is released.
-        """
+        """Lease the hosts. If the cluster already exists, verify it and make no changes."""
         del keep_on_failure  # hosts exist independently of the cluster, so there is nothing to keep
         require_applicable(plan, name)
         with hold_lease(self._context, name):
@@ -165,13 +154,7 @@ class HostProvisioning:
         return ProvisionedCluster(record, Inventory(record.name, tuple(nodes)), made=True, tried=tuple(tried))
 
     def _lease_all(self, record: ClusterRecord, nodes: list[Node]) -> list[Node]:
-        """Lease the nodes and return them with their leased GPUs. If one lease fails, release all nodes.
-
-        Raises:
-            CapacityError: The GPUs of a host are in use or missing.
-            ConnectError: A host is unreachable.
-            RemoteCommandError: A host's clock is wrong, or its agent failed.
-        """
+        """Lease the nodes and return them with their leased GPUs. If one lease fails, release all nodes."""
         with self._context.hosts.connected(nodes) as outcomes:
             try:
                 hosts = all_or_raise(outcomes).values()
@@ -190,11 +173,7 @@ class HostProvisioning:
         return [_with_devices(node, responses[node.index]) for node in nodes]
 
     def _require_clock(self, host: Host) -> dict[str, Any]:
-        """Return a host's leases. Reject a host whose clock is wrong: its lease would expire at the wrong time.
-
-        Raises:
-            RemoteCommandError: The clocks of the host and this machine differ by more than two minutes.
-        """
+        """Return a host's leases. Reject a host whose clock is wrong: its lease would expire at the wrong time."""
         leases = ask_once(host, "lease", {"action": "show"}, LeasesResponse)
         ahead_s = count_field(leases, "epoch_s") - self._context.clock.now().timestamp()
         if abs(ahead_s) > _MAX_CLOCK_SKEW_S:
@@ -224,11 +203,7 @@ class HostProvisioning:
 
 
 def _require_separate_machines(responses: Mapping[int, Mapping[str, Any]], nodes: list[Node]) -> None:
-    """Reject hosts that are the same machine, whose GPUs would be leased twice.
-
-    Raises:
-        UsageError: Two entries of the inventory are the same machine.
-    """
+    """Reject hosts that are the same machine, whose GPUs would be leased twice."""
     names = {node.index: node.zone for node in nodes}
     for name, other in duplicate_machines({names[index]: response for index, response in responses.items()}).items():
         hint = f"remove {name} or {other} from the inventory"
@@ -246,13 +221,7 @@ def _with_devices(node: Node, response: Mapping[str, Any]) -> Node:
 
 
 def reuse_cluster(context: HostsContext, name: str, plan: Plan) -> ProvisionedCluster:
-    """Return a recorded cluster that matches the plan, after checking its leases.
-
-    Raises:
-        UsageError: The cluster does not exist, is not running, has expired, or does not match the plan.
-        StateError: A lease has expired, or the cluster belongs to another account or endpoint.
-        ConnectError: A host is unreachable.
-    """
+    """Return a recorded cluster that matches the plan, after checking its leases."""
     record = find_running_cluster(context, name)
     require_matching(plan, record)
     require_all_nodes_running(context, record)

@@ -42,13 +42,7 @@ class HostTeardown:
         self._billing = ClusterBilling(context)
 
     def down(self, name: str, default_region: str) -> DeletionResult:
-        """Delete a cluster. Succeed if there is nothing to delete.
-
-        Raises:
-            TeardownError: A host could not be queried, or part of the cluster remains on a host.
-            BusyError: Another process is working on this cluster.
-            UsageError: The name is not a valid cluster name, or there is no record and the inventory cannot be read.
-        """
+        """Delete a cluster. Succeed if there is nothing to delete."""
         del default_region
         with hold_lease_to_delete(self._context, require_cluster_name(name)):
             record = self._recorded(name)
@@ -57,11 +51,9 @@ class HostTeardown:
         return ended
 
     def end(self, record: ClusterRecord, *, runs_too: bool = False) -> DeletionResult:
-        """Delete a recorded cluster. The caller must hold the cluster's lease. `runs_too` also cancels unfinished runs.
+        """Delete a recorded cluster.
 
-        Raises:
-            TeardownError: A host could not be queried, or part of the cluster remains on a host.
-            StateError: The cluster belongs to another account or endpoint.
+        The caller must hold the cluster's lease. `runs_too` also cancels unfinished runs.
         """
         check_identity(record, self._context.backend)
         with suppress(StateError):  # a full disk must not prevent the release of the hosts
@@ -107,11 +99,7 @@ class HostTeardown:
             return None
 
     def _nodes(self, record: ClusterRecord) -> tuple[Node, ...]:
-        """Return the nodes that were stored with the cluster or, if none were stored, those in the current inventory.
-
-        Raises:
-            TeardownError: A host cannot be queried, because it is no longer in the inventory.
-        """
+        """Return the nodes stored with the cluster or, if none were stored, those in the current inventory."""
         if self._context.home.cluster(record.name).inventory.exists():
             return stored_inventory(self._context.home, record).nodes
         known = self._context.hosts.file().by_name

@@ -33,15 +33,7 @@ class HostExtending:
     def extend(
         self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
     ) -> ExtensionResult:
-        """Extend a cluster's expiry to a given time or by a duration. `max_usd` replaces the cluster's budget.
-
-        Raises:
-            UsageError: The cluster is not running, or the requested expiry is not later than the current one.
-            BudgetError: The worst-case cost until the new expiry exceeds `budget.max_usd`.
-            StateError: A lease has expired, or the cluster belongs to another account or endpoint.
-            ConnectError: A host is unreachable. Other hosts may already have the new expiry.
-            BusyError: Another process is working on this cluster.
-        """
+        """Extend a cluster's expiry to a given time or by a duration. `max_usd` replaces the cluster's budget."""
         with hold_lease(self._context, name):
             record = require_extendable(self._context, name, max_usd)
             restore_rows(self._context, record, stored_inventory(self._context.home, record).nodes)

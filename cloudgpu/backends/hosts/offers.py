@@ -32,11 +32,7 @@ class HostOffers(Offers):
     offline: bool
 
     def quote(self, question: PlannerInput) -> PlannerInput:
-        """Add the inventory and, unless offline, the GPU usage of the matching hosts to the planner's input.
-
-        Raises:
-            HostsFileError: The inventory does not exist or is invalid.
-        """
+        """Add the inventory and, unless offline, the GPU usage of the matching hosts to the planner's input."""
         view = HostsView(self.file(), running=self.running())
         question = replace(question, default_region=_NO_REGION, hosts=view)
         if self.offline:

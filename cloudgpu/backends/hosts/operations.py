@@ -32,38 +32,22 @@ class HostClusters(ClusterOperations):
         keep_on_failure: bool = False,
         retry_s: int = 0,
     ) -> ProvisionedCluster:
-        """Lease the hosts. If the cluster already exists, verify that it matches the plan and make no changes.
-
-        Raises:
-            CloudGpuError: See `HostProvisioning.up`.
-        """
+        """Lease the hosts. If the cluster already exists, verify that it matches the plan and make no changes."""
         provisioning = HostProvisioning(self.context, requester)
         return provisioning.up(plan, name, run_id=run_id, keep_on_failure=keep_on_failure, retry_s=retry_s)
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
-        """Return a running cluster after verifying its leases.
-
-        Raises:
-            CloudGpuError: See `reuse_cluster`.
-        """
+        """Return a running cluster after verifying its leases."""
         return reuse_cluster(self.context, name, plan)
 
     def delete(self, name: str, default_region: str) -> DeletionResult:
-        """Release the hosts of a cluster and verify that nothing is left on them.
-
-        Raises:
-            CloudGpuError: See `HostTeardown.down`.
-        """
+        """Release the hosts of a cluster and verify that nothing is left on them."""
         return HostTeardown(self.context).down(name, default_region)
 
     def extend(
         self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
     ) -> ExtensionResult:
-        """Extend the leases on every host to a given time or by a duration. `max_usd` replaces the cluster's budget.
-
-        Raises:
-            CloudGpuError: See `HostExtending.extend`.
-        """
+        """Extend the leases on every host to a given time or by a duration. `max_usd` replaces the cluster's budget."""
         return HostExtending(self.context).extend(name, until=until, by=by, max_usd=max_usd)
 
     def record_costs(self, record: ClusterRecord) -> None:

@@ -60,12 +60,7 @@ def find_missing_components(
 def plan_install_steps(
     found: Sequence[tuple[HostScan, tuple[str, ...]]], requested: Sequence[str]
 ) -> list[InstallStep]:
-    """Return the commands that install the requested components on the hosts that lack them.
-
-    Raises:
-        UsageError: A component is not supported, or a host has no supported package manager.
-        RemoteCommandError: A host cannot be scanned, or its login user may not install packages.
-    """
+    """Return the commands that install the requested components on the hosts that lack them."""
     for what in requested:
         if what not in _COMMANDS:
             supported = ", ".join(COMPONENTS)
@@ -79,11 +74,7 @@ def plan_install_steps(
 
 
 def run_install_steps(backend: HostsBackend, planned: Sequence[InstallStep], emit: Emit) -> None:
-    """Run the commands, in parallel across hosts and in order on each host.
-
-    Raises:
-        RemoteCommandError: A command failed; the error contains its last output lines. Earlier commands are not undone.
-    """
+    """Run the commands, in parallel across hosts and in order on each host."""
     by_host: dict[str, list[str]] = {}
     for step in planned:
         by_host.setdefault(step.host.name, []).extend(step.commands)

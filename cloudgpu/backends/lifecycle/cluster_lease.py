@@ -15,23 +15,14 @@ def cluster_lease(context: Context, name: str) -> ClusterLease:
 
 @contextmanager
 def hold_lease(context: Context, name: str) -> Iterator[None]:
-    """Hold the lease on a cluster while the `with` block runs.
-
-    Raises:
-        BusyError: Another process is working on this cluster.
-        StateError: The state home cannot be written.
-    """
+    """Hold the lease on a cluster while the `with` block runs."""
     with cluster_lease(context, name).hold(tidy=True):
         yield
 
 
 @contextmanager
 def hold_lease_to_delete(context: Context, name: str) -> Iterator[None]:
-    """Hold the lease on a cluster, or continue without the lease if the state home cannot be written.
-
-    Raises:
-        BusyError: Another process is working on this cluster.
-    """
+    """Hold the lease on a cluster, or continue without the lease if the state home cannot be written."""
     with cluster_lease(context, name).hold(tidy=True, required=False) as lease:
         if lease.problem:
             context.emit(Note(f"{lease.problem}; deleting cluster {name} anyway"))

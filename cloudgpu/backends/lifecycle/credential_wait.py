@@ -29,11 +29,7 @@ class CredentialWait:
     until: datetime
 
     def retry(self, operation: Callable[[], T]) -> T:
-        """Return the operation's result. While it fails because of expired credentials, wait and repeat it.
-
-        Raises:
-            CloudGpuError: The operation failed for another reason, or the cluster has expired.
-        """
+        """Return the operation's result. While it fails because of expired credentials, wait and repeat it."""
         poll_s = _FIRST_POLL_S
         reported = False
         while True:

@@ -12,11 +12,7 @@ from cloudgpu.text import command
 
 
 def check_identity(record: ClusterRecord, cloud: BackendIdentity) -> None:
-    """Reject a cluster of another account or endpoint, because a search here would not find its resources.
-
-    Raises:
-        StateError: The cluster was created in another account or endpoint.
-    """
+    """Reject a cluster of another account or endpoint, because a search here would not find its resources."""
     account, endpoint = cloud.account(), cloud.endpoint
     if (record.identity.account, record.identity.endpoint) != (account, endpoint):
         there = (
@@ -28,12 +24,7 @@ def check_identity(record: ClusterRecord, cloud: BackendIdentity) -> None:
 
 
 def check_recorded(context: Context, ended: DeletionResult, what: str) -> None:
-    """Raise an error if a completed deletion could not be recorded. The error contains the result of the deletion.
-
-    Raises:
-        LedgerError: The ledger could not be read or written.
-        StateError: A record could not be updated or removed.
-    """
+    """Raise an error if a completed deletion could not be recorded. The error contains the result of the deletion."""
     retry = f"run `{command('cloudgpu', 'down', ended.cluster)}` again to record the deletion"
     try:
         check_ledger(context, what)
@@ -53,11 +44,7 @@ def _check_saved(unsaved: Sequence[str], what: str) -> None:
 def delete_after_failure(
     end: Callable[[ClusterRecord], DeletionResult], record: ClusterRecord, cause: Exception
 ) -> None:
-    """Delete the resources that a failed `up` created. If this function returns, the caller re-raises `cause`.
-
-    Raises:
-        TeardownError: The cleanup failed. The message describes the failure of `up` and the failure of the cleanup.
-    """
+    """Delete the resources that a failed `up` created. If this function returns, the caller re-raises `cause`."""
     try:
         end(record)
     except CloudGpuError as err:

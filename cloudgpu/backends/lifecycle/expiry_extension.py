@@ -15,12 +15,9 @@ from cloudgpu.text import command
 
 
 def require_extendable(context: Context, name: str, max_usd: Decimal | None) -> ClusterRecord:
-    """Return the cluster's record if all of its nodes are running. `max_usd`, if given, replaces the recorded budget.
+    """Return the cluster's record if all of its nodes are running.
 
-    Raises:
-        UsageError: The cluster does not exist, is not running, or has expired.
-        StateError: At least one node is not running, or the cluster belongs to another account or endpoint.
-        BusyError: The cluster is being deleted.
+    `max_usd`, if given, replaces the recorded budget.
     """
     record = find_running_cluster(context, name)
     require_all_nodes_running(context, record)
@@ -30,11 +27,7 @@ def require_extendable(context: Context, name: str, max_usd: Decimal | None) -> 
 
 
 def resolve_expiry(record: ClusterRecord, until: datetime | None, by: timedelta | None) -> tuple[datetime, datetime]:
-    """Return the current expiry and the requested expiry, which is `until` or the current expiry plus `by`.
-
-    Raises:
-        UsageError: The requested expiry is not later than the current expiry.
-    """
+    """Return the current expiry and the requested expiry, which is `until` or the current expiry plus `by`."""
     before = record.lifecycle.confirmed_expires_at or record.lifecycle.expires_at
     requested = (before + by if until is None and by is not None else until) or before
     requested = requested.replace(microsecond=0)
@@ -52,11 +45,7 @@ def extended_record(record: ClusterRecord, before: datetime, requested: datetime
 
 
 def require_within_budget(later: ClusterRecord) -> None:
-    """Reject a new expiry if the cluster could exceed its budget before then.
-
-    Raises:
-        BudgetError: The worst-case cost until the new expiry exceeds `budget.max_usd`.
-    """
+    """Reject a new expiry if the cluster could exceed its budget before then."""
     worst = worst_case_usd(later)
     if later.lifecycle.max_usd and worst > Decimal(later.lifecycle.max_usd):
         until = f"until {format_utc(later.lifecycle.expires_at)}, the cluster costs up to {worst} USD"

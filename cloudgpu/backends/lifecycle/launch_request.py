@@ -31,11 +31,7 @@ class Requester:
 
 
 def require_applicable(plan: Plan, name: str) -> None:
-    """Reject a plan with error findings.
-
-    Raises:
-        PlanError: The plan has an error finding.
-    """
+    """Reject a plan with error findings."""
     if plan.errors:
         raise PlanError(
             f"the plan for {name} cannot be applied",
@@ -74,11 +70,7 @@ def record_with_candidate(
     ssh_cidr: str,
     storage: MountableStorage = NO_STORAGE,
 ) -> ClusterRecord:
-    """Return the record of a cluster that is about to be launched with this candidate.
-
-    Raises:
-        UsageError: The requester specifies an existing resource that the infrastructure program does not support.
-    """
+    """Return the record of a cluster that is about to be launched with this candidate."""
     candidate = replace(candidate, image=_image(record, candidate))
     config = stack_config(
         cluster=record.name,
@@ -127,11 +119,7 @@ def _permissions(recipe: Recipe, run_id: str, storage: MountableStorage) -> dict
 
 
 def program_choices(recipe: Recipe, requester: Requester) -> dict[str, str]:
-    """Return the requester's program settings, with the recipe's tags added to the requester's.
-
-    Raises:
-        UsageError: There are too many tags.
-    """
+    """Return the requester's program settings, with the recipe's tags added to the requester's."""
     tags = merge_tags(parse_tags(requester.existing.get("tags", "")), recipe.tags)
     try:
         return {**requester.existing, "tags": tags_text(check_tags(tags))}

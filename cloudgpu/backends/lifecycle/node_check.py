@@ -24,9 +24,6 @@ def record_checked_nodes(context: Context, inventory: Inventory) -> None:
     """Record that every node of the cluster is healthy.
 
     While another process changes the cluster, nothing is recorded, so that a later `up` checks the nodes again.
-
-    Raises:
-        StateError: The state home cannot be written.
     """
     if not _is_unchecked(context.records.last_known(inventory.cluster), inventory):
         return

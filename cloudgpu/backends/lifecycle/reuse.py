@@ -14,13 +14,7 @@ IN_PLACE_OPERATIONS = frozenset({"same", "read", "update"})
 
 
 def find_running_cluster(context: Context, name: str) -> ClusterRecord:
-    """Return the record of a running cluster that the current credentials may use.
-
-    Raises:
-        UsageError: The cluster does not exist, is not running, or has expired.
-        StateError: The cluster belongs to another account or endpoint.
-        BusyError: The cluster is being deleted.
-    """
+    """Return the record of a running cluster that the current credentials may use."""
     record = context.records.cluster(name)
     if record is None or record.state != "up":
         message = (
@@ -34,13 +28,7 @@ def find_running_cluster(context: Context, name: str) -> ClusterRecord:
 
 
 def require_usable(context: Context, record: ClusterRecord) -> None:
-    """Reject a cluster that belongs to another account or endpoint, is being deleted, or has expired.
-
-    Raises:
-        StateError: The cluster belongs to another account or endpoint.
-        BusyError: The cluster is being deleted.
-        UsageError: The cluster has expired.
-    """
+    """Reject a cluster that belongs to another account or endpoint, is being deleted, or has expired."""
     check_identity(record, context.backend)
     if record.state == "ending":
         raise BusyError(f"cluster {record.name} is being deleted", hint=command("cloudgpu", "down", record.name))
@@ -62,11 +50,7 @@ def matches(plan: Plan, record: ClusterRecord) -> bool:
 
 
 def require_matching(plan: Plan, record: ClusterRecord) -> None:
-    """Reject a cluster whose nodes or storage do not match the plan.
-
-    Raises:
-        UsageError: The cluster does not match the plan; the message states the difference.
-    """
+    """Reject a cluster whose nodes or storage do not match the plan."""
     missing = missing_storage(plan.recipe, record.placement.storage) if record.state == "up" else []
     if missing:
         message = f"the nodes of cluster {record.name} do not mount storage {', '.join(missing)} as the recipe requires"
@@ -84,11 +68,7 @@ def require_matching(plan: Plan, record: ClusterRecord) -> None:
 
 
 def require_all_nodes_running(context: Context, record: ClusterRecord) -> None:
-    """Reject a cluster that has lost nodes.
-
-    Raises:
-        StateError: At least one node is not running; the message lists the lost nodes.
-    """
+    """Reject a cluster that has lost nodes."""
     states = context.backend.instance_states(record.placement.region, record.placement.instance_ids)
     lost = [f"{node} is {state}" for node, state in states.items() if state not in ALIVE_STATES]
     if lost or not states:

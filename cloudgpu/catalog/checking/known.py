@@ -37,11 +37,7 @@ def load_bundled_data() -> CatalogData:
 
 
 def parse_version(text: str) -> Version:
-    """Parse a version such as `12.6.3` into comparable numbers.
-
-    Raises:
-        ValueError: The text is not a version.
-    """
+    """Parse a version such as `12.6.3` into comparable numbers."""
     return tuple(int(part) for part in text.split("."))
 
 

@@ -27,11 +27,7 @@ def to_document(snapshot: CatalogSnapshot) -> dict[str, Any]:
 
 
 def parse_snapshot(stored: Any) -> CatalogSnapshot:  # noqa: ANN401 - JSON of unknown shape
-    """Parse a snapshot from its JSON document.
-
-    Raises:
-        ValueError: The document is malformed or has an unsupported schema version; the message describes the problem.
-    """
+    """Parse a snapshot from its JSON document."""
     try:
         return _snapshot(stored)
     except KeyError as err:

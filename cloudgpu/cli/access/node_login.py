@@ -9,11 +9,7 @@ from cloudgpu.targets import as_target
 
 
 def node_login(context: CliContext, cluster: str) -> NodeLogin:
-    """Return the dependencies for logging in to a cluster's nodes. `cluster` is a cluster name or a run ID.
-
-    Raises:
-        UsageError: The cluster does not exist.
-    """
+    """Return the dependencies for logging in to a cluster's nodes. `cluster` is a cluster name or a run ID."""
     record = find_cluster_record(context.records, cluster)
     carriers = context.backend(as_target(record.identity.target)).carriers()
 

@@ -64,11 +64,7 @@ def extend(
 
 
 def _usd(text: str) -> Decimal | None:
-    """Return the amount from `--max-usd`, or None if the option was not given.
-
-    Raises:
-        UsageError: The amount is invalid.
-    """
+    """Return the amount from `--max-usd`, or None if the option was not given."""
     if not text:
         return None
     try:
@@ -80,11 +76,7 @@ def _usd(text: str) -> Decimal | None:
 
 
 def _parse_expiry(text: str) -> datetime | None:
-    """Return the time from `--until`, or None if the option was not given.
-
-    Raises:
-        UsageError: The time is invalid.
-    """
+    """Return the time from `--until`, or None if the option was not given."""
     if not text:
         return None
     try:

@@ -33,11 +33,7 @@ class Gpus(StrictOptions, TyperGroup):
     """A command group that rejects `gpus V100` and suggests `gpus show V100`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer keeps its classes private
-        """Return the subcommand.
-
-        Raises:
-            UsageError: The subcommand does not exist.
-        """
+        """Return the subcommand."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             raise UsageError(
                 f"`cloudgpu gpus` lists all GPUs and does not accept {args[0]}",

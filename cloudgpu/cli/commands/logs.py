@@ -154,11 +154,7 @@ def _copy_line(context: CliContext, record: RunRecord, err: CloudGpuError) -> st
 
 
 def _read_since(text: str | None, now: datetime) -> datetime | None:
-    """Parse the value of `logs --since`: a duration before `now`, or a time or date in UTC.
-
-    Raises:
-        UsageError: The text is neither.
-    """
+    """Parse the value of `logs --since`: a duration before `now`, or a time or date in UTC."""
     if text is None:
         return None
     try:

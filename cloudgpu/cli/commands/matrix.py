@@ -75,11 +75,7 @@ def csv(
 
 
 def write_table(path: Path, text: str) -> None:
-    """Write a results table to a file that the user chose.
-
-    Raises:
-        UsageError: The file cannot be written.
-    """
+    """Write a results table to a file that the user chose."""
     try:
         write_for_user(path, text.encode())
     except OSError as err:

@@ -147,11 +147,7 @@ def list_recipes(json: Json = False) -> None:
 
 
 def _checked(path: Path, sets: Sequence[str], catalog: Catalog, allowed: Sequence[Path]) -> CheckedRecipe:
-    """Check a recipe.
-
-    Raises:
-        RecipeError: The recipe is invalid, a file that it needs is missing, or it requests GPUs that do not exist.
-    """
+    """Check a recipe."""
     loaded = loader.load(path, allowed=allowed)
     found = check_recipe(loaded, read_sets(sets), catalog)
     if found.problems:

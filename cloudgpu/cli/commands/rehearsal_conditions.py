@@ -140,11 +140,7 @@ def advance(by: Moved, back: Back = False, json: Json = False) -> None:
 
 
 def read_rows(rows: Sequence[str]) -> dict[str, int]:
-    """Parse limits such as `us-east-1c/p3dn.24xlarge/on-demand=0` into a dictionary.
-
-    Raises:
-        UsageError: A limit does not have that form.
-    """
+    """Parse limits such as `us-east-1c/p3dn.24xlarge/on-demand=0` into a dictionary."""
     table = {}
     for row in rows:
         key, _, count = row.rpartition("=")
@@ -158,11 +154,7 @@ def read_rows(rows: Sequence[str]) -> dict[str, int]:
 
 
 def read_prices(rows: Sequence[str]) -> dict[str, str]:
-    """Parse prices such as `us-east-1/p3dn.24xlarge/on-demand=29.5` into a dictionary.
-
-    Raises:
-        UsageError: A price does not have that form.
-    """
+    """Parse prices such as `us-east-1/p3dn.24xlarge/on-demand=29.5` into a dictionary."""
     table = {}
     for row in rows:
         key, _, usd = row.rpartition("=")
@@ -175,11 +167,7 @@ def read_prices(rows: Sequence[str]) -> dict[str, str]:
 
 
 def read_rules(file: str) -> list[Any]:
-    """Return the rules of a fault script, or an empty list if `file` is empty.
-
-    Raises:
-        UsageError: The file cannot be read, or is not a JSON list.
-    """
+    """Return the rules of a fault script, or an empty list if `file` is empty."""
     if not file:
         return []
     try:

@@ -90,11 +90,7 @@ def clear(json: Json = False) -> None:
 
 
 def read_given(rows: list[str]) -> dict[str, str]:
-    """Parse assignments such as `zone=us-east-1d` into a dictionary.
-
-    Raises:
-        UsageError: An assignment does not have that form.
-    """
+    """Parse assignments such as `zone=us-east-1d` into a dictionary."""
     for row in rows:
         if not row.partition("=")[0] or "=" not in row:
             message = f"{row!r} does not have the form NAME=VALUE"

@@ -58,12 +58,7 @@ def ssh_config(
 
 
 def _remove(context: CliContext, name: str, folder: SshFolder) -> None:
-    """Remove the entries of a cluster, which is given by its name or by the ID of one of its runs.
-
-    Raises:
-        UsageError: No cluster is given, and none is recorded.
-        StateError: The entries could not be removed.
-    """
+    """Remove the entries of a cluster, which is given by its name or by the ID of one of its runs."""
     if not name:
         raise UsageError("no cluster is recorded", hint="specify the name of the cluster whose entries to remove")
     name = require_cluster_name(name)

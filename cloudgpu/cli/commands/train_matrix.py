@@ -27,11 +27,7 @@ from cloudgpu.targets import is_simulated
 
 
 def check_matrix_options(options: TrainOptions) -> tuple[Axis, ...]:
-    """Return the axes of the matrix, or an empty tuple if `--matrix` is not used.
-
-    Raises:
-        UsageError: The options contradict each other, or an axis is invalid.
-    """
+    """Return the axes of the matrix, or an empty tuple if `--matrix` is not used."""
     matrix = options.matrix
     if not matrix.axes:
         alone = {"--csv": matrix.csv, "--fail-fast": matrix.fail_fast, "--again": matrix.again}
@@ -54,12 +50,7 @@ def check_matrix_options(options: TrainOptions) -> tuple[Axis, ...]:
 
 
 def train_matrix(context: CliContext, source: PlanSource, axes: Sequence[Axis], options: TrainOptions) -> None:
-    """Plan the whole matrix, ask for confirmation, run the combinations without a result, and show the results.
-
-    Raises:
-        CloudGpuError: The matrix cannot be planned, or was aborted.
-        typer.Exit: The results have been shown, or the user declined. The exception contains the exit code.
-    """
+    """Plan the whole matrix, ask for confirmation, run the combinations without a result, and show the results."""
     planned = _planned(context, source, axes)
     lead, environ = ask_for_secrets(
         planned.lead,

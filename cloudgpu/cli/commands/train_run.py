@@ -16,12 +16,7 @@ from cloudgpu.state.identifiers import require_cluster_name
 
 
 def run_training(options: TrainOptions) -> None:
-    """Plan, ask for confirmation, train and show the outcome.
-
-    Raises:
-        CloudGpuError: The options are invalid, the recipe cannot run as planned, or the run could not be completed.
-        typer.Exit: The outcome has been shown, or the user declined. The exception contains the exit code.
-    """
+    """Plan, ask for confirmation, train and show the outcome."""
     provision = options.provision
     source = select_plan_source(
         options.source, options.recipe, options.environment, on=options.on, region=provision.region

@@ -82,11 +82,7 @@ def up(
 
 
 def _ask_about_cluster(context: CliContext, cluster: str, choice: str, *, created: bool) -> None:
-    """After Ctrl-C in `up`, delete the new cluster if requested, or report its state and how to delete it.
-
-    Raises:
-        TeardownError: The cluster could not be deleted completely.
-    """
+    """After Ctrl-C in `up`, delete the new cluster if requested, or report its state and how to delete it."""
     record = context.records.cluster(cluster)
     if record is None:
         context.screen.wrapped(["", "interrupted before any resource was created; nothing is left"])

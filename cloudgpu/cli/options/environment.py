@@ -53,20 +53,12 @@ class EnvironmentOptions:
 
     @property
     def secrets(self) -> tuple[SecretOption, ...]:
-        """The secrets in the order given.
-
-        Raises:
-            UsageError: A secret is given by its value, or its name is invalid. The message does not contain the value.
-        """
+        """The secrets in the order given."""
         return tuple(_secret(text) for text in self.secret or ())
 
     @property
     def assignments(self) -> list[str]:
-        """The options as assignments of `--set`. They contain the names of secrets, not the values.
-
-        Raises:
-            UsageError: An option is invalid, or a file cannot be read.
-        """
+        """The options as assignments of `--set`. They contain the names of secrets, not the values."""
         variables: dict[str, str] = {}
         for path in self.env_file or ():
             variables |= read_env_file(path)
@@ -79,11 +71,7 @@ class EnvironmentOptions:
 
 
 def secrets_in_files(secrets: Sequence[SecretOption]) -> Mapping[str, str]:
-    """Return the values of the secrets that are read from files. A trailing newline is removed.
-
-    Raises:
-        UsageError: A file cannot be read, is empty or is not UTF-8 text.
-    """
+    """Return the values of the secrets that are read from files. A trailing newline is removed."""
     return {secret.name: _file_value(secret) for secret in secrets if secret.file}
 
 

@@ -53,11 +53,7 @@ class PlanOptions(AssignmentOptions):
     plan: PlanFile = None
 
     def require_recipe(self, recipe: str) -> None:
-        """Reject a command line with neither a recipe nor a saved plan.
-
-        Raises:
-            UsageError: Neither is given.
-        """
+        """Reject a command line with neither a recipe nor a saved plan."""
         if self.plan is None and not recipe:
             raise UsageError("missing argument RECIPE", hint="specify a recipe, or a saved plan with --plan FILE")
 
@@ -87,11 +83,7 @@ class ProvisionOptions:
 
     @property
     def retry_s(self) -> int:
-        """The duration of `--retry-until-up` in seconds, or 0 if the option was not given.
-
-        Raises:
-            UsageError: The duration is invalid.
-        """
+        """The duration of `--retry-until-up` in seconds, or 0 if the option was not given."""
         return option_seconds(self.retry_until_up, "--retry-until-up")
 
     @property

@@ -148,11 +148,7 @@ def integer_parser(least: int = 0, most: int = bounds.MAX_COUNT) -> Callable[[st
 
 
 def option_seconds(duration: str, option: str) -> int:
-    """Return the duration of an option in seconds, or 0 if the option was not given.
-
-    Raises:
-        UsageError: The duration is invalid.
-    """
+    """Return the duration of an option in seconds, or 0 if the option was not given."""
     try:
         return bounds.duration_s(duration) if duration else 0
     except ValueError as err:

@@ -81,11 +81,7 @@ class TrainOptions:
 
     @property
     def sharing(self) -> "Sharing":
-        """What to do if another run is in progress on the cluster.
-
-        Raises:
-            UsageError: Both options are given.
-        """
+        """What to do if another run is in progress on the cluster."""
         if self.wait and self.share:
             raise UsageError("--wait and --share are mutually exclusive", hint="run `cloudgpu train --help`")
         return "wait" if self.wait else "share" if self.share else "refuse"

@@ -9,12 +9,6 @@ from cloudgpu.ssh.keys import ensure_key
 
 
 def requester(context: CliContext) -> Requester:
-    """Return the owner and team to bill, the public key that nodes authorize, and existing resources to use.
-
-    Raises:
-        UsageError: Nodes would not be reachable with the current settings.
-        HostKeyError: The host key of the configured jump host is unknown.
-        StateError: The key pair cannot be created or read.
-    """
+    """Return the owner and team to bill, the public key that nodes authorize, and existing resources to use."""
     context.backend().check_access()
     return replace(preview_requester(context), public_key=ensure_key(context.settings.ssh_key).line)

@@ -18,10 +18,6 @@ def ask_for_secrets(
     """Return the environment with every secret of a plan, and the plan without the finding that one is missing.
 
     Secrets that are not in the environment are asked for if there is a terminal.
-
-    Raises:
-        UsageError: A secret is missing and there is no terminal, or a saved plan does not have a secret of `options`.
-        KeyboardInterrupt: The user pressed Ctrl-C or Ctrl-D at a prompt.
     """
     recipe = planned.plan.recipe
     needed, known = recipe.environment.secrets, required_variables(recipe)

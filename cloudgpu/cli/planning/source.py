@@ -39,12 +39,7 @@ class PlanSource:
     """Whether the recipe may upload files outside its folder."""
 
     def planned(self, context: CliContext) -> Planned:
-        """Plan the recipe, or return the saved plan after checking that its inputs have not changed.
-
-        Raises:
-            PlanError: The inputs of the saved plan have changed.
-            CloudGpuError: The recipe cannot be planned.
-        """
+        """Plan the recipe, or return the saved plan after checking that its inputs have not changed."""
         if self.file is not None and self.stored is not None:
             return _confirmed_plan(context, self, self.file, self.stored)
         return plan_recipe(context, self.recipe, self.sets, offline=False, secrets=self.secrets)
@@ -82,11 +77,7 @@ def repeated_options(options: TrainOptions, source: PlanSource) -> tuple[str, ..
 def select_plan_source(
     options: PlanOptions, recipe: str, environment: EnvironmentOptions = NO_OPTIONS, **where: str | None
 ) -> PlanSource:
-    """Return the plan source that the command line selects. `where` contains the options `on` and `region`.
-
-    Raises:
-        UsageError: Neither a recipe nor a plan file is given, or an option is given that the plan file already sets.
-    """
+    """Return the plan source that the command line selects. `where` contains the options `on` and `region`."""
     options.require_recipe(recipe)
     file = options.plan
     if file is None:
@@ -116,9 +107,6 @@ def show_plan(planned: Planned, cluster: str, context: CliContext, source: PlanS
     """Show the plan before the confirmation prompt: in a few lines on a terminal, unless the command is verbose.
 
     The plan for a cluster that is already running is one line.
-
-    Raises:
-        CloudGpuError: The plan has errors, so it cannot be applied.
     """
     width = context.screen.width
     running = running_cluster(context, planned.plan, cluster) if cluster and not planned.plan.errors else None
@@ -143,12 +131,7 @@ def current_plan_inputs(context: CliContext, planned: Planned, file: Path) -> Pl
 
 
 def _confirmed_plan(context: CliContext, source: PlanSource, file: Path, stored: StoredPlan) -> Planned:
-    """Return a saved plan after checking that its inputs have not changed.
-
-    Raises:
-        UsageError: The plan was not saved with this state home, or was edited.
-        PlanError: The inputs of the plan have changed.
-    """
+    """Return a saved plan after checking that its inputs have not changed."""
     plan_files.require_signature(file, stored, Home(context.settings.home))
     fresh = plan_recipe(context, stored.recipe, stored.sets, offline=False, secrets=source.secrets)
     return plan_files.verify_saved_plan(file, stored, fresh, current_plan_inputs(context, fresh, file))

@@ -35,9 +35,6 @@ def read_period(since: str | None, until: str | None, now: datetime) -> tuple[da
     """Parse the start and the end of a report: dates such as `2026-11-01`, times, or ages such as `7d` before `now`.
 
     The end is exclusive, but a date as the end includes that day.
-
-    Raises:
-        UsageError: A text is neither a date nor an age, a time is before 2000, or the end is not after the start.
     """
     start, end = _moment("--since", since, now), _moment("--until", until, now)
     if end is not None and until is not None and _DATE.fullmatch(until):

@@ -121,19 +121,11 @@ class Output:
         self._lock = threading.Lock()
 
     def lines(self, lines: Iterable[Line]) -> None:
-        """Write each element as one printable line, and flush.
-
-        Raises:
-            typer.Exit: Writing failed, for example because of a closed pipe, and the command only displays data.
-        """
+        """Write each element as one printable line, and flush."""
         self._write("".join(f"{render_line(line, colour=self.colour)}\n" for line in lines))
 
     def block(self, lines: Sequence[str], prefix: str = "") -> None:
-        """Write many uncolored lines, each with the same prefix, much faster than `lines`.
-
-        Raises:
-            typer.Exit: Writing failed, for example because of a closed pipe, and the command only displays data.
-        """
+        """Write many uncolored lines, each with the same prefix, much faster than `lines`."""
         separator = f"\n{prefix}"
         text = separator.join(lines)
         # Deleting all printable characters is seven times as fast as searching for another one with a pattern.
@@ -146,9 +138,6 @@ class Output:
         """Write text unchanged to a pipe or a file, or as printable lines to a terminal.
 
         A pipe or file must receive the exact data; only a terminal would interpret escape sequences.
-
-        Raises:
-            typer.Exit: Writing failed, for example because of a closed pipe, and the command only displays data.
         """
         if self.is_terminal:
             self.lines(text.splitlines())
@@ -201,27 +190,15 @@ def _to_nowhere(stream: TextIO) -> None:
 
 
 def ask(question: str, *, default: bool = False) -> bool:
-    """Ask a yes-or-no question on the terminal and return the answer, or `default` if the user only presses Enter.
-
-    Raises:
-        typer.Abort: The user pressed Ctrl-C or Ctrl-D.
-    """
+    """Ask a yes-or-no question on the terminal and return the answer, or `default` if the user only presses Enter."""
     return typer.confirm(printable(question), default=default, err=True)
 
 
 def ask_for_text(question: str) -> str:
-    """Ask for a line of text on the terminal.
-
-    Raises:
-        typer.Abort: The user pressed Ctrl-C or Ctrl-D.
-    """
+    """Ask for a line of text on the terminal."""
     return str(typer.prompt(printable(question), err=True))
 
 
 def ask_for_hidden_text(question: str) -> str:
-    """Ask for a line of text on the terminal without showing it.
-
-    Raises:
-        typer.Abort: The user pressed Ctrl-C or Ctrl-D.
-    """
+    """Ask for a line of text on the terminal without showing it."""
     return str(typer.prompt(printable(question), hide_input=True, err=True))

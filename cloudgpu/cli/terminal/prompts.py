@@ -30,11 +30,6 @@ class Prompts:
             yes: Whether the user has already confirmed.
             reasons: Lines to show before the question.
             hint: Hint for the error that is raised if there is no terminal.
-
-        Raises:
-            QuestionError: There is no terminal for the prompt.
-            KeyboardInterrupt: The user pressed Ctrl-C or Ctrl-D.
-            typer.Exit: The user declined.
         """
         if yes:
             return
@@ -58,10 +53,6 @@ class Prompts:
         Args:
             question: The question to show.
             hint: Hint for the error that is raised if there is no terminal.
-
-        Raises:
-            QuestionError: There is no terminal for the prompt.
-            typer.Abort: The user pressed Ctrl-C or Ctrl-D.
         """
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise QuestionError(f"confirmation is required ({question}), but there is no terminal", hint=hint)
@@ -73,11 +64,7 @@ class Prompts:
         return sys.stdin.isatty() and sys.stderr.isatty()
 
     def ask_for_secret(self, name: str) -> str:
-        """Ask for the value of a secret without showing what the user types.
-
-        Raises:
-            KeyboardInterrupt: The user pressed Ctrl-C or Ctrl-D.
-        """
+        """Ask for the value of a secret without showing what the user types."""
         try:
             return ask_for_hidden_text(f"Value of the secret {name} (not shown)")
         except typer.Abort:
@@ -85,13 +72,7 @@ class Prompts:
             raise KeyboardInterrupt from None
 
     def confirm_by_name(self, question: str, name: str, *, yes: bool, by_name: bool) -> None:
-        """Ask the user to confirm a deletion, unless `yes` is set. If `by_name` is set, the user must type the name.
-
-        Raises:
-            QuestionError: There is no terminal for the prompt.
-            KeyboardInterrupt: The user pressed Ctrl-C or Ctrl-D.
-            typer.Exit: The user declined or typed another name.
-        """
+        """Ask the user to confirm a deletion, unless `yes` is set. If `by_name` is set, the user must type the name."""
         if yes or not by_name:
             self.confirm(question, yes=yes)
             return

@@ -18,12 +18,7 @@ Key = tuple[str, str]
 
 
 def delete_all_resources(deployment: Deployment) -> None:
-    """Delete every resource in the journal and every resource that an interrupted call may have created.
-
-    Raises:
-        TeardownError: A resource is protected, so nothing was deleted. Or some resources could not be deleted, or their
-            state is unknown; all others were deleted, except those on which the remaining resources depend.
-    """
+    """Delete every resource in the journal and every resource that an interrupted call may have created."""
     protected = [resource for resource in existing_resources(deployment) if resource.meta.protect]
     if protected:
         count = plural(len(protected), "protected resource")
@@ -56,10 +51,6 @@ def delete_resource(deployment: Deployment, resource: Resource) -> None:
     """Delete one resource and wait until the cloud confirms the deletion.
 
     A resource with the `retain_on_delete` option is only removed from the journal.
-
-    Raises:
-        BadRequestError: The resource is protected.
-        CloudGpuError: The deletion failed; the resource may still exist.
     """
     reject_protected(resource, "deleted")
     if resource.meta.retain:
@@ -93,11 +84,7 @@ def adopt_all(deployment: Deployment, intents: Sequence[Intent], *, ending: bool
 
 
 def raise_if_undeleted(deployment: Deployment, left: Sequence[str]) -> None:
-    """Raise an error if resources were not deleted.
-
-    Raises:
-        TeardownError: `left` is not empty; the error lists all of its lines.
-    """
+    """Raise an error if resources were not deleted."""
     if left:
         shown = [deployment.redactor.redact_text(line) for line in left]
         name = deployment.stack.name

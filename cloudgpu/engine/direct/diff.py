@@ -69,9 +69,6 @@ def apply_ignore_changes(
     """Return the inputs for the handler and for the journal, with `ignore_changes` applied.
 
     For an ignored secret, the handler receives the program's value, because the journal contains only a mask.
-
-    Raises:
-        BadRequestError: An `ignore_changes` path is not a valid property path.
     """
     inputs = dict(checked)
     for path in options.ignore_changes:
@@ -93,11 +90,7 @@ def deletes_first(request: ResourceRequest, handler: Handler) -> bool:
 
 
 def reject_protected(resource: Resource, what: str) -> None:
-    """Reject an operation that would delete a protected resource.
-
-    Raises:
-        BadRequestError: The resource is protected.
-    """
+    """Reject an operation that would delete a protected resource."""
     if resource.meta.protect:
         message = f"{resource.type} {resource.name!r} ({resource.id}) is protected and would be {what}"
         raise BadRequestError(message, hint="remove `protect` from the resource in the program and run `up` once")

@@ -31,22 +31,14 @@ class DriftCheckedResource:
 def find_drift(
     recorded: Iterable[DriftCheckedResource], handlers: Registry, context: Callable[[str, str], HandlerContext]
 ) -> tuple[str, ...]:
-    """Return one line for each difference between a security group and its recorded state. Change nothing.
-
-    Raises:
-        CloudGpuError: A cloud API call failed.
-    """
+    """Return one line for each difference between a security group and its recorded state. Change nothing."""
     return tuple(line for _, _, lines in _drifted(recorded, handlers, context) for line in lines)
 
 
 def repair_drift(
     recorded: Iterable[DriftCheckedResource], handlers: Registry, context: Callable[[str, str], HandlerContext]
 ) -> tuple[str, ...]:
-    """Revert every difference from the recorded state, which does not change. Return one line for each difference.
-
-    Raises:
-        CloudGpuError: A cloud API call failed.
-    """
+    """Revert every difference from the recorded state, which does not change. Return one line for each difference."""
     repaired: list[str] = []
     for resource, handler, lines in _drifted(recorded, handlers, context):
         ctx = context(resource.region, resource.token)

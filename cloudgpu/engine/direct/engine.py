@@ -49,12 +49,7 @@ class DirectEngine:
         self._delays = delays or delays_of(identity)
 
     def preview(self, stack: Stack) -> tuple[PreviewStep, ...]:
-        """Return the steps that `up` would perform, without changing anything.
-
-        Raises:
-            StateError: The journal is damaged or belongs to another account or endpoint.
-            CloudGpuError: The program or a cloud API call failed.
-        """
+        """Return the steps that `up` would perform, without changing anything."""
         loaded = load(stack.journal, self._identity)
         redactor = _redactor(stack, loaded.salt)
         forecast = PreviewHandler(loaded.state)
@@ -65,12 +60,6 @@ class DirectEngine:
         """Make the stack match its program, then delete the resources that are no longer in the program.
 
         Secret outputs are returned as `[secret]`.
-
-        Raises:
-            CapacityError: The zone lacks capacity. Like every resource error, this error is raised only after the
-                operations in progress have finished and been recorded.
-            StateError: The journal cannot be written, is damaged, or belongs to another account or endpoint.
-            TeardownError: The program succeeded, but a resource that was removed from the program could not be deleted.
         """
         with Journal(stack.journal, self._identity, self._clock) as journal:
             deployment = self._deployment(stack, journal, on_event)
@@ -81,29 +70,15 @@ class DirectEngine:
             return _applied(journal.state, deployment.report)
 
     def drift(self, stack: Stack) -> tuple[str, ...]:
-        """Describe the security group changes made outside the program.
-
-        Raises:
-            StateError: The journal is damaged or belongs to another account or endpoint.
-            CloudGpuError: A cloud API call failed.
-        """
+        """Describe the security group changes made outside the program."""
         return find_drift(self._guarded(stack), self._handlers, self._context)
 
     def repair_drift(self, stack: Stack) -> tuple[str, ...]:
-        """Revert the security group changes made outside the program; return their descriptions.
-
-        Raises:
-            StateError: The journal is damaged or belongs to another account or endpoint.
-            CloudGpuError: A cloud API call failed.
-        """
+        """Revert the security group changes made outside the program; return their descriptions."""
         return repair_drift(self._guarded(stack), self._handlers, self._context)
 
     def refresh(self, stack: Stack) -> AppliedStack:
-        """Re-read every resource, and drop those that no longer exist from the state.
-
-        Raises:
-            CloudGpuError: A resource could not be read. It stays in the state.
-        """
+        """Re-read every resource, and drop those that no longer exist from the state."""
         with Journal(stack.journal, self._identity, self._clock) as journal:
             deployment = self._deployment(stack, journal, _ignore)
             for intent in unanswered_creates(deployment):
@@ -117,13 +92,7 @@ class DirectEngine:
             return _applied(journal.state, deployment.report)
 
     def destroy(self, stack: Stack, on_event: OnEvent) -> None:
-        """Delete every resource in the journal and every resource that an interrupted call may have created.
-
-        Raises:
-            TeardownError: A resource is protected, so nothing was deleted. Or some resources could not be deleted; all
-                others were deleted, except those on which the remaining resources depend.
-            StateError: The journal is damaged, or belongs to another account or endpoint.
-        """
+        """Delete every resource in the journal and every resource that an interrupted call may have created."""
         if not stack.journal.exists():
             return
         with Journal(stack.journal, self._identity, self._clock, required=False) as journal:
@@ -132,12 +101,7 @@ class DirectEngine:
                 journal.add({"row": "outputs", "values": {}})
 
     def close(self, stack: Stack) -> None:
-        """Record that a tag search found no resources, so that later commands do not search again.
-
-        Raises:
-            TeardownError: The journal still lists resources.
-            StateError: The journal is damaged or cannot be written, or belongs to another account or endpoint.
-        """
+        """Record that a tag search found no resources, so that later commands do not search again."""
         if not stack.journal.exists():
             return
         with Journal(stack.journal, self._identity, self._clock) as journal:
@@ -148,11 +112,7 @@ class DirectEngine:
                 journal.add({"row": "closed", "at": journal.now()})
 
     def recorded(self, stack: Stack) -> AppliedStack:
-        """Return the stack as recorded in its journal, without calling the cloud.
-
-        Raises:
-            StateError: The journal is damaged or belongs to another account or endpoint.
-        """
+        """Return the stack as recorded in its journal, without calling the cloud."""
         return _applied(load(stack.journal, self._identity).state, DeploymentReport(_ignore))
 
     def _guarded(self, stack: Stack) -> list[DriftCheckedResource]:

@@ -32,9 +32,6 @@ def find_created_resource(deployment: Deployment, intent: Intent, *, ending: boo
         deployment: The current deployment.
         intent: The recorded create call.
         ending: Also wait for a call that has not taken effect yet. Deletions set this.
-
-    Raises:
-        CloudGpuError: A cloud API call failed.
     """
     handler = deployment.handlers.handler(intent.type)
     clock = _watched_clock(deployment, intent, until := _until(deployment, intent, ending=ending))
@@ -56,9 +53,6 @@ def adopt(deployment: Deployment, intent: Intent, *, ending: bool = False) -> bo
     """Search for the resource that an interrupted create call created, and add the resource to the journal.
 
     Return False if there is no such resource.
-
-    Raises:
-        CloudGpuError: A cloud API call failed.
     """
     try:
         physical = find_created_resource(deployment, intent, ending=ending)

@@ -52,12 +52,7 @@ class JournalContent:
 
 
 def load(path: Path, identity: JournalAccount) -> JournalContent:
-    """Read a journal without changing it. If the file does not exist, return an empty state.
-
-    Raises:
-        StateError: The journal is damaged or unreadable, has an unsupported version, or belongs to another account or
-            endpoint.
-    """
+    """Read a journal without changing it. If the file does not exist, return an empty state."""
     try:
         data = files.read_bytes(path, files.JOURNAL_BYTES)
     except FileNotFoundError:
@@ -79,9 +74,6 @@ class Journal:
 
         If `required` is False, write errors set `problem` instead of being raised. Pass False only for deletions:
         the next command that uses the journal checks with the cloud whether the listed resources still exist.
-
-        Raises:
-            StateError: The journal cannot be loaded (see `load`), or it is required and cannot be written.
         """
         self.path = path
         self._required = required
@@ -127,12 +119,7 @@ class Journal:
             return seq
 
     def add(self, row: Row) -> None:
-        """Append a row durably.
-
-        Raises:
-            StateError: The row could not be written, so the caller must not start the operation.
-            BusyError: Another process is writing to this journal.
-        """
+        """Append a row durably."""
         with self._lock:
             self._append(row)
             self.state.apply(row)

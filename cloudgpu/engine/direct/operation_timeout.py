@@ -55,11 +55,7 @@ class WatchedClock:
         return self._clock.monotonic() - self._started
 
     def sleep(self, seconds: float) -> None:
-        """Wait for this many seconds.
-
-        Raises:
-            CloudError: The operation has exceeded its timeout, such as the resource option `custom_timeouts`.
-        """
+        """Wait for this many seconds."""
         elapsed = self.elapsed()
         if self._timeout_s is not None and elapsed >= self._timeout_s:
             message = f"{self._what} took longer than its timeout of {self._timeout_s:g} s"

@@ -49,9 +49,6 @@ class Registrar:
 
         If an earlier command was killed, a resource that it may have created is adopted, and a deletion that it started
         is finished.
-
-        Raises:
-            CloudGpuError: A cloud API call failed.
         """
         with self._journal.lock:
             unanswered = self._journal.state.unanswered_creates_of(urn)
@@ -69,11 +66,7 @@ class Registrar:
         self._journal.add({"row": "renamed", "from": old, "to": urn, "name": name})
 
     def carry_out(self, request: ResourceRequest, handler: Handler, present: Resource | None) -> Registered:
-        """Create, update or replace the resource, or keep it.
-
-        Raises:
-            CloudGpuError: The operation failed. The journal lists any resource that it created.
-        """
+        """Create, update or replace the resource, or keep it."""
         if is_unknown(request.inputs):
             message = f"{request.type} {request.name!r}: the value of an input is unknown"
             raise BadRequestError(message, hint="correct the program: during `up`, it must not pass placeholder values")
@@ -231,11 +224,7 @@ class Registrar:
 
 
 def _create_or_adopt(handler: Handler, context: HandlerContext, request: ResourceRequest) -> ExistingResource:
-    """Create the resource. If its name is taken, look for a resource created by an earlier attempt of this call.
-
-    Raises:
-        CloudGpuError: The creation failed, or the name belongs to a resource that no earlier attempt created.
-    """
+    """Create the resource. If its name is taken, look for a resource created by an earlier attempt of this call."""
     try:
         return handler.create(context, request.inputs)
     except CloudGpuError as err:

@@ -27,11 +27,7 @@ class Configuration:
 
 
 def reject_ignored_settings(values: Mapping[str, Any]) -> None:
-    """Reject provider settings that the plugin would silently ignore.
-
-    Raises:
-        UnsupportedError: A setting is not supported; the message contains its name.
-    """
+    """Reject provider settings that the plugin would silently ignore."""
     unknown = sorted(name for name in values if name not in _KNOWN | _HARMLESS)
     if unknown:
         message = f"the rehearsal plugin does not support the provider setting {', '.join(unknown)}"
@@ -39,13 +35,7 @@ def reject_ignored_settings(values: Mapping[str, Any]) -> None:
 
 
 def read_configuration(values: Mapping[str, Any], environ: Mapping[str, str]) -> Configuration:
-    """Read the provider settings. As with Pulumi's own plugin, the environment may set the region.
-
-    Raises:
-        UnsupportedError: A setting is not supported.
-        BadRequestError: No region is set, or the endpoint is not on this machine.
-        AuthError: The access key for the endpoint is not set.
-    """
+    """Read the provider settings. As with Pulumi's own plugin, the environment may set the region."""
     reject_ignored_settings(values)
     loopback_endpoint(environ)
     region = str(values.get("region") or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "")
@@ -57,12 +47,7 @@ def read_configuration(values: Mapping[str, Any], environ: Mapping[str, str]) ->
 
 
 def loopback_endpoint(environ: Mapping[str, str]) -> CloudEndpoint:
-    """Return the endpoint and access key of the rehearsal cloud from the environment.
-
-    Raises:
-        BadRequestError: The endpoint is not set or is not on this machine. Real AWS requires Pulumi's own plugin.
-        AuthError: The access key is not set.
-    """
+    """Return the endpoint and access key of the rehearsal cloud from the environment."""
     url = environ.get("AWS_ENDPOINT_URL", "")
     if not _is_loopback(url):
         reason = f"the endpoint {url} is not on this machine" if url else "AWS_ENDPOINT_URL is not set"

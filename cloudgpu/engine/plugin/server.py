@@ -24,11 +24,7 @@ _LARGEST_MESSAGE: Final = 400 * 1024 * 1024
 
 
 def serve(provider: Provider) -> tuple[grpc.Server, int]:
-    """Start the server on a free port of 127.0.0.1; return the server and its port.
-
-    Raises:
-        RuntimeError: No port of 127.0.0.1 is available.
-    """
+    """Start the server on a free port of 127.0.0.1; return the server and its port."""
     limits = [("grpc.max_receive_message_length", _LARGEST_MESSAGE), ("grpc.max_send_message_length", _LARGEST_MESSAGE)]
     server = grpc.server(ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="plugin"), options=limits)
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(provider, server)

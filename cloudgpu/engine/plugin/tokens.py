@@ -28,20 +28,12 @@ class Tokens:
         self._directory = directory
 
     def token(self, urn: str, type_token: str, region: str, inputs: Mapping[str, Any]) -> str:
-        """Return the client token of a resource with these checked inputs.
-
-        Raises:
-            StateError: The directory cannot be written.
-        """
+        """Return the client token of a resource with these checked inputs."""
         digest = Redactor(self._salt()).digest([type_token, region, dict(inputs)])
         return client_token(_cluster_token(urn, inputs), urn, digest, self._finished_attempts(urn))
 
     def end(self, urn: str) -> None:
-        """Record that the resource's current attempt is finished, so that its next request gets a new token.
-
-        Raises:
-            StateError: The directory cannot be written.
-        """
+        """Record that the resource's current attempt is finished, so that its next request gets a new token."""
         self._write(self._note(urn), str(self._finished_attempts(urn) + 1))
 
     def _finished_attempts(self, urn: str) -> int:

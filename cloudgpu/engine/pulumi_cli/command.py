@@ -74,21 +74,11 @@ class PulumiCommand(SdkCommand):
         on_output: OnOutput | None = None,
         on_error: OnOutput | None = None,
     ) -> CommandResult:
-        """Run the CLI and wait for it.
-
-        Raises:
-            CommandError: The CLI failed.
-            KeyboardInterrupt: The user interrupted the CLI. Operations in progress have finished and were recorded,
-                unless a second interrupt killed the CLI.
-        """
+        """Run the CLI and wait for it."""
         return self._run(args, cwd, additional_env, (on_output, on_error))
 
     def feed(self, args: list[str], cwd: str, text: str) -> CommandResult:
-        """Run the CLI with `text` on standard input, for secrets that must not appear in the arguments.
-
-        Raises:
-            CommandError: The CLI failed.
-        """
+        """Run the CLI with `text` on standard input, for secrets that must not appear in the arguments."""
         return self._run(args, cwd, {}, (None, None), text)
 
     def _run(
@@ -158,9 +148,6 @@ def stop_abandoned_cli(note: Path, clock: Clock, on_wait: Callable[[int], None])
         note: The note that the killed command left.
         clock: Clock used for waiting.
         on_wait: Called once with the process ID if the CLI is still running.
-
-    Raises:
-        BusyError: The process cannot be stopped, or is on another machine, where it may still be running.
     """
     recorded = _recorded_process(note)
     if recorded is not None and _ended_with_its_system(recorded, note):
@@ -276,11 +263,7 @@ def _here() -> tuple[str, str]:
 
 
 def _ended_with_its_system(recorded: RecordedProcess, note: Path) -> bool:
-    """Return True if the recorded CLI ran before this machine's last boot.
-
-    Raises:
-        BusyError: The CLI was started on another machine or in another container, where its ID has a meaning.
-    """
+    """Return True if the recorded CLI ran before this machine's last boot."""
     system = this_system()
     if system.shares_processes(recorded.system):
         return False

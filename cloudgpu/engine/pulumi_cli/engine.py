@@ -44,9 +44,6 @@ def delete_unrecorded_nodes(
         tags: Tags of the cluster. If its name or token is missing, nothing is deleted.
         known: IDs of the fleets in Pulumi's state.
         clock: Clock used for waiting.
-
-    Raises:
-        CloudGpuError: An AWS API call failed, or a resource was not deleted.
     """
     cluster, token = tags.get(CLUSTER_TAG, ""), tags.get(TOKEN_TAG, "")
     if not (cluster and token):
@@ -98,25 +95,14 @@ class PulumiEngine:
         self._clock = clock
 
     def preview(self, stack: Stack) -> tuple[PreviewStep, ...]:
-        """Return the steps that `up` would perform, without changing anything.
-
-        Raises:
-            CloudGpuError: The program or a cloud API call failed.
-        """
+        """Return the steps that `up` would perform, without changing anything."""
         port, _ = self._opened(stack, _ignore)
         listener = Listener(stack, _ignore, self._clock)
         port.preview(listener)
         return tuple(listener.steps)
 
     def up(self, stack: Stack, on_event: OnEvent) -> AppliedStack:
-        """Make the stack match its program. Secret outputs are returned as `[secret]`.
-
-        Raises:
-            CapacityError: The zone lacks capacity. Like every resource error, this error is raised only after the
-                operations in progress have finished.
-            BusyError: Another Pulumi process uses the stack.
-            StateError: The state home cannot be written, or the passphrase does not match the state.
-        """
+        """Make the stack match its program. Secret outputs are returned as `[secret]`."""
         port, recovery = self._opened(stack, on_event)
         recovery.settle(port, self._searcher(stack))
         if not self._cli.simulated and recovery.may_be_incomplete():
@@ -136,27 +122,15 @@ class PulumiEngine:
         return AppliedStack(_shown(outputs), resources(document), dict(listener.changes))
 
     def drift(self, stack: Stack) -> tuple[str, ...]:
-        """Describe the security group changes made outside the program.
-
-        Raises:
-            CloudGpuError: The state cannot be read, or a cloud API call failed.
-        """
+        """Describe the security group changes made outside the program."""
         return find_drift(self._guarded(stack), self._site.handlers, self._context)
 
     def repair_drift(self, stack: Stack) -> tuple[str, ...]:
-        """Revert the security group changes made outside the program. Pulumi's state stays valid.
-
-        Raises:
-            CloudGpuError: The state cannot be read, or a cloud API call failed.
-        """
+        """Revert the security group changes made outside the program. Pulumi's state stays valid."""
         return repair_drift(self._guarded(stack), self._site.handlers, self._context)
 
     def refresh(self, stack: Stack) -> AppliedStack:
-        """Re-read every resource, and drop those that no longer exist from the state.
-
-        Raises:
-            CloudGpuError: A resource could not be read. It stays in the state.
-        """
+        """Re-read every resource, and drop those that no longer exist from the state."""
         port, recovery = self._opened(stack, _ignore)
         recovery.settle(port, self._searcher(stack))
         listener = Listener(stack, _ignore, self._clock)
@@ -167,10 +141,6 @@ class PulumiEngine:
         """Delete every resource in Pulumi's state and every resource that an interrupted operation may have created.
 
         When this method returns, the cloud lists every resource created so far, so that a search by tag is complete.
-
-        Raises:
-            TeardownError: Some resources could not be deleted.
-            CloudGpuError: The state cannot be read.
         """
         if not self._cli.layout.project(stack).is_dir():
             return
@@ -272,13 +242,7 @@ def _ignore(_event: object) -> None:
 def delete_incomplete_fleets(
     stack: StackPort, document: Document, clients: Clients, listener: Callable[[], Listener]
 ) -> None:
-    """Delete every fleet that launched too few instances, then raise an error with the first fleet's reason.
-
-    Raises:
-        CapacityError: The zone lacks capacity for all nodes. The incomplete fleets were deleted.
-        LaunchError: The launch failed for another reason. The incomplete fleets were deleted.
-        CloudGpuError: A fleet could not be deleted, or an AWS API call failed.
-    """
+    """Delete every fleet that launched too few instances, then raise an error with the first fleet's reason."""
     incomplete = [gang for gang in recorded_fleets(document) if gang.launched < gang.target]
     if not incomplete:
         return

@@ -54,10 +54,6 @@ def pulumi_engine(
         site: The engine's access to the cloud.
         environ: The caller's environment.
         clock: Clock used for waiting.
-
-    Raises:
-        UsageError: The CLI is missing or too old.
-        CloudGpuError: The CLI could not be installed.
     """
     simulated = bool(endpoint.url)
     command = find_pulumi_cli(choice.command, root / _INSTALLED, environ, install if choice.install else None)

@@ -29,11 +29,6 @@ def find_pulumi_cli(named: Path | None, root: Path, environ: Mapping[str, str], 
         root: The directory that `--install-pulumi` installs into.
         environ: The caller's environment.
         install: Function that installs the CLI below `root`; None if the user did not allow installation.
-
-    Raises:
-        UsageError: The CLI is missing, or lacks its Python language host.
-        ConnectError: The CLI could not be downloaded.
-        StateError: The CLI could not be installed.
     """
     installed = root / "bin" / "pulumi"
     executable = _named(named) if named else _on_path(environ) or (installed if _runs(installed) else None)
@@ -47,12 +42,7 @@ def find_pulumi_cli(named: Path | None, root: Path, environ: Mapping[str, str], 
 
 
 def install(root: Path) -> None:
-    """Download the CLI version that matches the SDK and install it below `root`.
-
-    Raises:
-        ConnectError: The download failed.
-        StateError: The installer failed.
-    """
+    """Download the CLI version that matches the SDK and install it below `root`."""
     try:
         PulumiCommand.install(root=str(root))
     except URLError as err:

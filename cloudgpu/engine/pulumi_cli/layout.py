@@ -56,12 +56,7 @@ class Layout:
         return self.root / "projects" / stack_name(stack)
 
     def prepare(self, stack: Stack) -> Path:
-        """Create the files that the CLI needs for this stack; return the project directory.
-
-        Raises:
-            StateError: The state home cannot be written.
-            BadRequestError: The program is not a Pulumi project.
-        """
+        """Create the files that the CLI needs for this stack; return the project directory."""
         project = read_project(stack.program)
         folder = self.project(stack)
         try:
@@ -76,11 +71,7 @@ class Layout:
         return folder
 
     def forget(self, stack: Stack) -> None:
-        """Remove the project directory of a deleted stack.
-
-        Raises:
-            StateError: The directory cannot be removed.
-        """
+        """Remove the project directory of a deleted stack."""
         try:
             shutil.rmtree(self.project(stack))
         except FileNotFoundError:
@@ -89,11 +80,7 @@ class Layout:
             raise unwritable_error(self.root, err) from err
 
     def install_plugin(self) -> None:
-        """Write the rehearsal plugin, a script that runs the plugin module with this Python interpreter.
-
-        Raises:
-            StateError: The state home cannot be written.
-        """
+        """Write the rehearsal plugin, a script that runs the plugin module with this Python interpreter."""
         text = plugin_script(self.notes)
         try:
             if not self.plugin.exists() or files.read_text(self.plugin, files.SETTINGS_BYTES) != text:

@@ -41,11 +41,7 @@ class Notes:
     unsettled: Path
 
     def incomplete_until(self) -> datetime | None:
-        """Return the time until which an empty search proves nothing, or None if the state is complete.
-
-        Raises:
-            StateError: The note cannot be read.
-        """
+        """Return the time until which an empty search proves nothing, or None if the state is complete."""
         try:
             return decode_as(datetime, files.read_text(self.unsettled, files.SETTINGS_BYTES))
         except FileNotFoundError:
@@ -57,11 +53,7 @@ class Notes:
             raise unwritable_error(self.unsettled, err) from err
 
     def mark_incomplete(self, until: datetime) -> None:
-        """Record that the state may lack resources, and the time by which the cloud lists all of them.
-
-        Raises:
-            StateError: The note cannot be written.
-        """
+        """Record that the state may lack resources, and the time by which the cloud lists all of them."""
         try:
             files.replace(self.unsettled, until.isoformat().encode())
         except OSError as err:
@@ -93,11 +85,7 @@ class Searcher:
     region: str
 
     def find(self, operation: Pending, clock: Clock) -> ExistingResource | None:
-        """Return the resource that the operation created, or None if the cloud does not list it (yet).
-
-        Raises:
-            CloudGpuError: A cloud API call failed.
-        """
+        """Return the resource that the operation created, or None if the cloud does not list it (yet)."""
         handler = self.handlers.handler(operation.type)
         inputs = {name: value for name, value in operation.inputs.items() if name != "region"}
         region = str(operation.inputs.get("region") or self.region)
@@ -115,11 +103,7 @@ class Recovery:
         self._on_event = on_event
 
     def end_abandoned(self) -> bool:
-        """Stop the CLI left by a killed command. Return True if an earlier command was killed or interrupted.
-
-        Raises:
-            BusyError: The process cannot be stopped.
-        """
+        """Stop the CLI left by a killed command. Return True if an earlier command was killed or interrupted."""
         if was_command_killed(self._notes.running):
             stop_abandoned_cli(self._notes.running, self._clock, self._emit_waiting)
             self.mark_incomplete()
@@ -134,9 +118,6 @@ class Recovery:
             stack: The stack.
             searcher: Finds resources by client token. None for Pulumi's own AWS plugin, which sends no client token.
                 The caller then finds the created resources by their tags and deletes them.
-
-        Raises:
-            CloudGpuError: A cloud API call failed, or the state cannot be written.
         """
         document = stack.document()
         interrupted = pending_operations(document)
@@ -148,10 +129,9 @@ class Recovery:
         stack.replace(resolve_pending_operations(document, made))
 
     def mark_incomplete(self, *, launching: bool = False) -> datetime:
-        """Record that an operation may still take effect. Return the time until which an empty search proves nothing.
+        """Record that an operation may still take effect.
 
-        Raises:
-            StateError: The note cannot be written.
+        Return the time until which an empty search proves nothing.
         """
         landing_s = self._delays.launch_s if launching else self._delays.landing_s
         until = self._clock.now() + timedelta(seconds=landing_s + self._delays.showing_s)

@@ -27,12 +27,7 @@ _PER_PROCESS = frozenset({"CLOUDGPU_RANK", "CLOUDGPU_NODE_RANK", "CLOUDGPU_GPUS_
 
 
 def deepspeed(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return the command for the head node and the files that it needs. Agents on other nodes start no processes.
-
-    Raises:
-        RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
-        UsageError: One rank per GPU is requested on nodes without GPUs.
-    """
+    """Return the command for the head node and the files that it needs. Agents on other nodes start no processes."""
     reject_reserved_variables(recipe)
     head = inventory.head
     slots = {node.private_address: ranks_on(recipe, node) for node in inventory.nodes}

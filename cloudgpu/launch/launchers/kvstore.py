@@ -18,13 +18,7 @@ _SERVERS_PER_NODE = 1
 
 
 def kvstore(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return workers on every node and, for distributed kinds, servers on every node and a scheduler on the head node.
-
-    Raises:
-        RecipeError: The kind is unknown or does not fit the number of workers, the recipe sets a ps-lite variable,
-            or its command is invalid.
-        UsageError: One rank per GPU is requested on nodes without GPUs.
-    """
+    """Return workers and, for distributed kinds, servers on every node, and a scheduler on the head node."""
     reject_reserved_variables(recipe)
     kind = kvstore_kind(recipe.launch, recipe.params)
     workers = process_slots(inventory.nodes, lambda node: ranks_on(recipe, node), "worker", decides=True)

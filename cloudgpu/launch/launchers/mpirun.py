@@ -30,12 +30,7 @@ _PATH = f"PATH=$PATH:{':'.join(_PLACES)}; export PATH"
 
 
 def mpirun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return the `mpirun` command for the head node and the files that it needs. Other agents start no processes.
-
-    Raises:
-        RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
-        UsageError: One rank per GPU is requested on nodes without GPUs.
-    """
+    """Return the `mpirun` command for the head node and the files that it needs. Other agents start no processes."""
     reject_reserved_variables(recipe)
     slots = _slots(recipe, inventory)
     world = sum(slots.values())

@@ -8,22 +8,14 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def each_node(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return the command for every node, with the node's position in the inventory as the rank.
-
-    Raises:
-        RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
-    """
+    """Return the command for every node, with the node's position in the inventory as the rank."""
     reject_reserved_variables(recipe)
     world = len(inventory.nodes)
     return tuple(NodeLaunch(node.index, (_process(recipe, inventory, ctx, node, world),)) for node in inventory.nodes)
 
 
 def head_only(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return the command for the head node only. The other nodes have no rank.
-
-    Raises:
-        RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
-    """
+    """Return the command for the head node only. The other nodes have no rank."""
     reject_reserved_variables(recipe)
     head = NodeLaunch(inventory.head.index, (_process(recipe, inventory, ctx, inventory.head, 1),))
     return (head, *(NodeLaunch(node.index, ()) for node in inventory.nodes[1:]))
@@ -37,9 +29,5 @@ def _process(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, node: Nod
 
 
 def service(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return the command for the head node only, as `head_only` does.
-
-    Raises:
-        RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
-    """
+    """Return the command for the head node only, as `head_only` does."""
     return head_only(recipe, inventory, ctx)

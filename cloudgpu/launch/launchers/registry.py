@@ -29,11 +29,7 @@ LAUNCHERS: Mapping[str, Launcher] = {
 
 
 def launcher(name: str) -> Launcher:
-    """Return the launcher with this name.
-
-    Raises:
-        UsageError: There is no such launcher. The message suggests the nearest name or lists all names.
-    """
+    """Return the launcher with this name."""
     if name not in LAUNCHERS:
         known = suggestion(name, LAUNCHERS) or f"; known: {', '.join(LAUNCHERS)}"
         raise UsageError(f'unknown launcher "{name}"{known}', hint="see `cloudgpu recipe schema`")
@@ -41,10 +37,5 @@ def launcher(name: str) -> Launcher:
 
 
 def launch(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return every rank's command and environment, as computed by the recipe's launcher.
-
-    Raises:
-        RecipeError: The launcher rejected the recipe, for example because it sets a reserved variable.
-        UsageError: The launcher is unknown, or one rank per GPU is requested on nodes without GPUs.
-    """
+    """Return every rank's command and environment, as computed by the recipe's launcher."""
     return launcher(recipe.launch.launcher)(recipe, inventory, ctx)

@@ -17,12 +17,7 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def tf_config(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return every process. Each `TF_CONFIG` contains the process's own task and the addresses of all processes.
-
-    Raises:
-        RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
-        UsageError: One rank per GPU is requested on nodes without GPUs.
-    """
+    """Return every process. Each `TF_CONFIG` contains the process's own task and the addresses of all processes."""
     reject_reserved_variables(recipe)
     servers_per_node = recipe.launch.servers_per_node or 0
     mirrored = not servers_per_node

@@ -21,12 +21,7 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def torchrun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return every rank's command and environment. Ranks are numbered consecutively across the nodes.
-
-    Raises:
-        RecipeError: The recipe sets a variable that the launcher reserves, or its command is invalid.
-        UsageError: One rank per GPU is requested on nodes without GPUs.
-    """
+    """Return every rank's command and environment. Ranks are numbered consecutively across the nodes."""
     reject_reserved_variables(recipe)
     counts = tuple(ranks_on(recipe, node) for node in inventory.nodes)
     firsts = tuple(accumulate(counts, initial=0))

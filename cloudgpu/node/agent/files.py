@@ -14,11 +14,7 @@ from .untrusted_data import parse_json_object
 
 
 def write_json(path: str, value: dict[str, Any]) -> None:
-    """Replace a JSON file atomically and durably: readers see the old or the new content, even after a crash.
-
-    Raises:
-        OSError: The file cannot be written, for example because the disk is full. The old file is unchanged.
-    """
+    """Replace a JSON file atomically and durably: readers see the old or the new content, even after a crash."""
     folder = os.path.dirname(path)
     handle, temporary = tempfile.mkstemp(prefix=".new-", dir=folder)  # mode 0600
     try:
@@ -34,11 +30,7 @@ def write_json(path: str, value: dict[str, Any]) -> None:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """Return the file's JSON object, or None if the file does not exist.
-
-    Raises:
-        DamagedError: The file does not contain a JSON object.
-    """
+    """Return the file's JSON object, or None if the file does not exist."""
     try:
         with open(path, "rb") as stream:
             return parse_json_object(stream.read())

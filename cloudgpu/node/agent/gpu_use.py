@@ -32,21 +32,13 @@ class GpuProcess:
 
 
 def gpu_ids() -> dict[str, int]:
-    """Return a mapping from each GPU's UUID to its index.
-
-    Raises:
-        AgentError: `nvidia-smi` is missing, fails or does not respond.
-    """
+    """Return a mapping from each GPU's UUID to its index."""
     rows = _query("--query-gpu=uuid,index")
     return {row[0]: int(row[1]) for row in rows if len(row) > 1 and _is_number(row[1])}
 
 
 def gpu_processes(ids: dict[str, int]) -> list[GpuProcess]:
-    """Return the compute processes on these GPUs. `user` is `another user` if the owner cannot be determined.
-
-    Raises:
-        AgentError: `nvidia-smi` is missing, fails or does not respond.
-    """
+    """Return the compute processes on these GPUs. `user` is `another user` if the owner cannot be determined."""
     rows = _query("--query-compute-apps=gpu_uuid,pid,used_memory")
     return [_process(row, ids) for row in rows if len(row) > 2 and row[0] in ids and _is_number(row[1])]  # noqa: PLR2004
 

@@ -14,11 +14,7 @@ _NOT_FOUND = 404
 
 
 def read_metadata(path: str) -> str | None:
-    """Return a metadata document, or None if it does not exist.
-
-    Raises:
-        OSError: The metadata service does not respond or returns an error.
-    """
+    """Return a metadata document, or None if it does not exist."""
     base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "").rstrip("/") or _METADATA
     # The metadata service is link-local: a proxy would return another machine's metadata.
     client = Client(_TIMEOUT_S, _MOST_BYTES, proxies=False)

@@ -42,11 +42,7 @@ _BUG = 70
 
 
 def entry() -> None:
-    """Run the verb and exit.
-
-    Raises:
-        SystemExit: Always.
-    """
+    """Run the verb and exit."""
     proc.forbid_core_dumps()
     if sys.argv[1:] and sys.argv[1] in LONG_VERBS:
         _HEARTBEAT.start()
@@ -57,11 +53,7 @@ def entry() -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one verb and return the exit code.
-
-    Raises:
-        SystemExit: An internal error occurred; its traceback is on standard error.
-    """
+    """Run one verb and return the exit code."""
     try:
         return _run(argv)
     except AgentError as error:

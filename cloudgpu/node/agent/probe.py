@@ -75,11 +75,7 @@ def _group_name(group_id: int) -> str:
 
 
 def parse_gpus(text: str) -> list[dict[str, Any]]:
-    """Parse the CSV output of `nvidia-smi`.
-
-    Raises:
-        ValueError: The text is not the expected CSV, for example because it is an error message.
-    """
+    """Parse the CSV output of `nvidia-smi`."""
     gpus = []
     for line in text.splitlines():
         if line.strip():

@@ -45,9 +45,6 @@ def read_spot_notice() -> dict[str, str] | None:
     """Return the notice that AWS will interrupt this spot node: `action` and `time`. None if there is none.
 
     A notice that cannot be understood has empty values: the node is still interrupted.
-
-    Raises:
-        OSError: The metadata service does not respond or returns an error.
     """
     text = read_metadata(_PATH)
     return None if text is None else parse_spot_notice(text)

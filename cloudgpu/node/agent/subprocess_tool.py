@@ -53,9 +53,6 @@ def run(
 
     The tool inherits the locked file handle `holds`. If this process dies, the file stays locked until the tool and its
     child processes have exited too.
-
-    Raises:
-        AgentError: The tool cannot be started, or it failed; the message contains its last output lines.
     """
     parent, death = os.getpid(), proc.DeathSignal()
     try:

@@ -12,11 +12,7 @@ LARGEST = 1 << 62
 
 
 def parse_json(text: bytes | str) -> Any:  # noqa: ANN401 - JSON of unknown shape
-    """Return the value of a JSON document.
-
-    Raises:
-        ValueError: The text is not JSON, not UTF-8, or nested too deeply.
-    """
+    """Return the value of a JSON document."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -24,42 +20,26 @@ def parse_json(text: bytes | str) -> Any:  # noqa: ANN401 - JSON of unknown shap
 
 
 def parse_json_object(text: bytes | str) -> dict[str, Any]:
-    """Parse a JSON object.
-
-    Raises:
-        ValueError: The text is not a JSON object.
-    """
+    """Parse a JSON object."""
     return require_object(parse_json(text))
 
 
 def require_object(value: object) -> dict[str, Any]:
-    """Return the value if it is a JSON object.
-
-    Raises:
-        ValueError: The value is not a JSON object.
-    """
+    """Return the value if it is a JSON object."""
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - one exception type for all malformed data
     return value
 
 
 def require_number(value: object, largest: float = LARGEST) -> float:
-    """Return the value if it is a number from 0 to `largest`.
-
-    Raises:
-        ValueError: The value is not such a number.
-    """
+    """Return the value if it is a number from 0 to `largest`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= largest:
         raise ValueError("not a number in the valid range")
     return value
 
 
 def require_integer(value: object, largest: int = LARGEST) -> int:
-    """Return the value if it is an integer from 0 to `largest`.
-
-    Raises:
-        ValueError: The value is not such an integer.
-    """
+    """Return the value if it is an integer from 0 to `largest`."""
     integer = require_number(value, largest)
     if not isinstance(integer, int):
         raise ValueError("not a whole number")  # noqa: TRY004 - one exception type for all malformed data
@@ -67,11 +47,7 @@ def require_integer(value: object, largest: int = LARGEST) -> int:
 
 
 def text(value: object) -> str:
-    """Return the value if it is a string.
-
-    Raises:
-        ValueError: The value is not a string.
-    """
+    """Return the value if it is a string."""
     if not isinstance(value, str):
         raise ValueError("not text")  # noqa: TRY004 - one exception type for all malformed data
     return value
@@ -79,11 +55,7 @@ def text(value: object) -> str:
 
 @contextmanager
 def raise_malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
-    """Convert exceptions that a malformed document causes in the block. `error` receives a one-line reason.
-
-    Raises:
-        Exception: The document is malformed. The exception is the one that `error` returned.
-    """
+    """Convert exceptions that a malformed document causes in the block. `error` receives a one-line reason."""
     try:
         yield
     except MALFORMED as malformed:

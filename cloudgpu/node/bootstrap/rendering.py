@@ -49,11 +49,7 @@ class NodeKind:
 
 
 def bootstrap_script(kind: NodeKind) -> str:
-    """Return the bootstrap script for a kind of node.
-
-    Raises:
-        RecipeError: The GPU architecture is not in the catalog.
-    """
+    """Return the bootstrap script for a kind of node."""
     parts = list(_parts(kind))
     steps = [step for part in parts for step in _STEPS.get(part, (part,))]
     body = "\n".join(_text(part) for part in ("head", "host_keys", "internet", *parts))

@@ -38,11 +38,7 @@ class Mount:
 
 
 def parse_kind(text: str) -> StorageKind:
-    """Return the storage kind that a tag value specifies.
-
-    Raises:
-        ValueError: The kind is unknown.
-    """
+    """Return the storage kind that a tag value specifies."""
     for kind in _LINES:
         if kind == text:
             return kind

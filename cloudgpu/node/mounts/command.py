@@ -72,11 +72,7 @@ class MountOrder:
 
 
 def build_mount_order(mount: DataMount) -> MountOrder:
-    """Return the agent's request to mount a dataset.
-
-    Raises:
-        ValueError: This kind of source can only be copied.
-    """
+    """Return the agent's request to mount a dataset."""
     if mount.source.kind not in _ORDERS:
         message = f"{mount.source.text} cannot be mounted, only copied"
         raise ValueError(message)

@@ -90,12 +90,7 @@ class Candidate:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Candidate":
-        """Create a candidate from its `as_json` form.
-
-        Raises:
-            ValueError: A field is missing or has the wrong type.
-            LookupError: `price_source` or `reservation` is missing.
-        """
+        """Create a candidate from its `as_json` form."""
         fields = {**stored, "source": stored["price_source"], "reservation": stored["reservation"] or ""}
         # A plan of an earlier version names no subnet.
         fields |= {name: stored.get(name) or "" for name in ("subnet", "subnet_why")}

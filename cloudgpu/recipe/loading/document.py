@@ -179,11 +179,7 @@ class _Builder:
 
 
 def scalar(text: str, tag: str) -> str | int | float | bool | None:
-    """Return the value of a scalar according to its resolved YAML 1.2 tag. Dates remain text.
-
-    Raises:
-        ValueError: The tag is a number tag, but the text is too long or malformed.
-    """
+    """Return the value of a scalar according to its resolved YAML 1.2 tag. Dates remain text."""
     match tag.removeprefix(_KIND):
         case "null":
             return None

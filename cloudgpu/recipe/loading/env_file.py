@@ -18,9 +18,6 @@ def read_env_file(path: Path) -> dict[str, str]:
     Empty lines and lines that begin with `#` are skipped, and a line may begin with `export`. A value in single quotes
     is taken literally; in double quotes, a backslash escapes the next character, and `\n` and `\t` are a newline and a
     tab; without quotes, the value ends before ` #`. References to other variables are not expanded.
-
-    Raises:
-        UsageError: The file cannot be read, or a line is invalid. The message contains the line number, not the text.
     """
     try:
         text = read_text(path, SETTINGS_BYTES)

@@ -41,11 +41,7 @@ class LoadedRecipe:
 
 
 def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
-    """Return the file of a recipe, given as a directory, a file, or a bare name below one of `roots`.
-
-    Raises:
-        RecipeError: The recipe does not exist. For a bare name, the message suggests a similar name if there is one.
-    """
+    """Return the file of a recipe, given as a directory, a file, or a bare name below one of `roots`."""
     if not name_or_path:
         raise _not_found(name_or_path, roots)
     path = Path(name_or_path).expanduser()
@@ -58,11 +54,7 @@ def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
 
 
 def find_all(name_or_path: str, *, roots: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the file of a recipe, or the files of all recipes in a directory of recipes.
-
-    Raises:
-        RecipeError: The recipe does not exist. For a bare name, the message suggests a similar name if there is one.
-    """
+    """Return the file of a recipe, or the files of all recipes in a directory of recipes."""
     folder = Path(name_or_path).expanduser() if name_or_path else None
     if folder is not None and files.is_directory(folder) and not files.is_file(folder / FILE_NAME):
         files_in_folder = tuple(sorted(folder.glob(f"*/{FILE_NAME}")))
@@ -72,12 +64,7 @@ def find_all(name_or_path: str, *, roots: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def load(path: Path, *, allowed: Sequence[Path] = ()) -> LoadedRecipe:
-    """Load and validate one recipe file. `allowed` contains files and folders outside its own that it may read.
-
-    Raises:
-        RecipeError: The file cannot be read, or the recipe is invalid; `problems` then contains one
-            `file:line: field: message` text per problem.
-    """
+    """Load and validate one recipe file. `allowed` contains files and folders outside its own that it may read."""
     shown = display_path(path)
     document = parse(_text(path, shown))
     if document.problems:
@@ -89,11 +76,7 @@ def load(path: Path, *, allowed: Sequence[Path] = ()) -> LoadedRecipe:
 
 
 def located(path: Path, problems: Sequence[Problem]) -> tuple[str, ...]:
-    """Return problems of a recipe file that can be loaded, as `file:line: field: message`.
-
-    Raises:
-        RecipeError: The file cannot be read.
-    """
+    """Return problems of a recipe file that can be loaded, as `file:line: field: message`."""
     shown = display_path(path)
     document = parse(_text(path, shown))
     lines = ((document.line(problem.path), problem) for problem in problems)

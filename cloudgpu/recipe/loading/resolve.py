@@ -17,9 +17,6 @@ def resolve(loaded: LoadedRecipe, *, sets: Mapping[str, str], rehearsal: bool) -
 
     `--set` takes precedence over the rehearsal section. The section remains in the recipe because its objects are
     uploaded later.
-
-    Raises:
-        RecipeError: An assignment has an unknown name or a value of the wrong type, or makes the recipe invalid.
     """
     values = to_plain_values(loaded.recipe)
     rehearsal_sets = {name: text for name, text in sets.items() if name.startswith("rehearsal.")}

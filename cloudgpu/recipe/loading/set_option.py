@@ -25,10 +25,6 @@ def assign(values: dict[str, Any], name: str, text: str) -> FieldPath:
     A parameter takes precedence over a field with the same name. Setting one of gpu, any_of or instance_type removes
     the other two, and setting launch.command or launch.run removes the other. A name that ends with `+` adds entries to
     a list.
-
-    Raises:
-        RecipeError: The parameter or field does not exist, `--set` cannot change it, or a parameter's value has the
-            wrong type.
     """
     params: Mapping[str, Scalar] = values.get("params", {})
     if name.endswith("+"):
@@ -50,11 +46,7 @@ def assign(values: dict[str, Any], name: str, text: str) -> FieldPath:
 
 
 def _add(values: dict[str, Any], name: str, text: str) -> FieldPath:
-    """Add entries to a list field, except those that it already has.
-
-    Raises:
-        RecipeError: The field does not exist or is not a list.
-    """
+    """Add entries to a list field, except those that it already has."""
     path = _path(name, ())
     entries = _field_value(path, text, name)
     if not isinstance(entries, list):
@@ -75,11 +67,7 @@ def set_launch_field(launch: dict[str, Any], field: str, value: object) -> None:
 
 
 def _path(name: str, params: tuple[str, ...]) -> FieldPath:
-    """Return the path of the parameter or field with a dotted name.
-
-    Raises:
-        RecipeError: The parameter or field does not exist.
-    """
+    """Return the path of the parameter or field with a dotted name."""
     path: FieldPath = ()
     parts = name.split(".")
     for index, part in enumerate(parts):
@@ -111,11 +99,7 @@ def _is_mapping(path: FieldPath) -> bool:
 
 
 def _field_value(path: FieldPath, text: str, name: str) -> Any:  # noqa: ANN401 - any field
-    """Return the text in the form that the field's type expects. Pydantic validates it later.
-
-    Raises:
-        RecipeError: The field is a section or a list of sections.
-    """
+    """Return the text in the form that the field's type expects. Pydantic validates it later."""
     types = list(options(annotation_at(path)))
     if section_at(path) is not None or _is_mapping(path) or section_at((*path, 0)) is not None:
         message = f"--set {name}: cannot be set as a whole; set a single field"
@@ -147,11 +131,7 @@ def _has_several_required_fields(path: FieldPath) -> bool:
 
 
 def _convert_like(default: Scalar, text: str, name: str) -> Scalar:
-    """Return the text converted to the type of a parameter's default.
-
-    Raises:
-        RecipeError: The text cannot be converted.
-    """
+    """Return the text converted to the type of a parameter's default."""
     if default is None:
         return _guess(text)
     try:

@@ -42,11 +42,7 @@ class StrictEfs(EFSResponse):
         self._behaviour = behaviour
 
     def create_mount_target(self) -> Response:
-        """Create a mount target and describe it. Without groups, it gets the default group of its VPC.
-
-        Raises:
-            NotAuthorizedError: EFS has no service-linked role to create the mount target's network interface.
-        """
+        """Create a mount target and describe it. Without groups, it gets the default group of its VPC."""
         if is_missing(self._behaviour, EFS):
             raise NotAuthorizedError
         response = super().create_mount_target()

@@ -63,11 +63,7 @@ def record_new_resources(
 
 
 def reject_invisible(behaviour: ActiveConditions, params: Any) -> None:  # noqa: ANN401 - wire data
-    """Reject a call that refers to a resource that is not visible yet.
-
-    Raises:
-        AwsError: The resource is not visible yet; the error code depends on the resource type.
-    """
+    """Reject a call that refers to a resource that is not visible yet."""
     if not behaviour.now.unseen_calls:
         return
     for text in dict.fromkeys(_texts(params)):

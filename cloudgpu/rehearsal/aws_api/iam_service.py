@@ -101,11 +101,7 @@ class StrictIam(IamResponse):
         return _complete(super().list_instance_profiles())
 
     def simulate_principal_policy(self) -> ActionResult:
-        """Reject an unknown principal. The rehearsal cloud does not simulate the policies of its callers.
-
-        Raises:
-            NotImplementedError: The principal exists.
-        """
+        """Reject an unknown principal. The rehearsal cloud does not simulate the policies of its callers."""
         arn = str(self._get_param("PolicySourceArn"))
         principals: list[Any] = [*self.backend.roles.values(), *self.backend.users.values()]
         if all(principal.arn != arn for principal in principals):

@@ -36,11 +36,7 @@ def answer(actions: Mapping[str, Action], world: World, region: str, target: str
 
 
 def paginate(rows: list[Any], params: Mapping[str, Any], *, limit: int = 100) -> tuple[list[Any], dict[str, str]]:
-    """Return one page of a listing, and a mapping that contains `NextToken` unless this is the last page.
-
-    Raises:
-        JsonError: The pagination token is invalid, or `MaxResults` is out of range.
-    """
+    """Return one page of a listing, and a mapping that contains `NextToken` unless this is the last page."""
     text = str(params.get("NextToken") or "0")
     try:
         start = bounds.parse_whole_number(text)

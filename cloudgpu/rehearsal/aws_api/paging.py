@@ -27,9 +27,6 @@ def paginate_response(action: str, params: dict[str, Any], response: ActionResul
 
     The response is returned unchanged if it already has a token, the request does not specify a page, or AWS does not
     paginate the action with `MaxResults`.
-
-    Raises:
-        AwsError: The pagination token is invalid.
     """
     is_paged = params.get("MaxResults") or params.get("NextToken")
     listing = _listings().get(action) if is_paged else None

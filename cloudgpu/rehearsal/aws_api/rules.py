@@ -81,11 +81,7 @@ def tag_list(tags: dict[str, str]) -> list[dict[str, str]]:
 
 
 def paginate_rows(rows: list[Any], params: dict[str, Any], *, limit: int = 1000) -> tuple[list[Any], str | None]:
-    """Return one page of a listing and the token of the next page, or None on the last page.
-
-    Raises:
-        AwsError: The pagination token is invalid.
-    """
+    """Return one page of a listing and the token of the next page, or None on the last page."""
     text = str(params.get("NextToken") or "0")
     try:
         start = bounds.parse_whole_number(text)

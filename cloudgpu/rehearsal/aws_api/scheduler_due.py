@@ -54,11 +54,7 @@ def _is_due(schedule: Any, now: datetime) -> bool:  # noqa: ANN401 - moto is unt
 
 
 def _invoke(group: Any, schedule: Any, keeper: InstanceWorker, now: datetime) -> None:  # noqa: ANN401
-    """Make the API call that the schedule targets, with the permissions of its role.
-
-    Raises:
-        ValueError: AWS would reject the call, or the rehearsal cloud does not simulate the target.
-    """
+    """Make the API call that the schedule targets, with the permissions of its role."""
     target = schedule.target
     select_instances = _TARGETS.get(target["Arn"].rpartition(_SDK)[2]) if _SDK in target["Arn"] else None
     if select_instances is None:
@@ -77,11 +73,7 @@ def _invoke(group: Any, schedule: Any, keeper: InstanceWorker, now: datetime) ->
 
 
 def _instances_to_terminate(region: str, role: Any, parameters: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401
-    """Return the instances that a TerminateInstances call terminates; as on AWS, one bad id fails the whole call.
-
-    Raises:
-        ValueError: An instance does not exist, or the role may not terminate it.
-    """
+    """Return the instances that a TerminateInstances call terminates; as on AWS, one bad id fails the whole call."""
     ids = parameters.get("InstanceIds") or []
     known = {instance.id: instance for instance in ec2_backends[DEFAULT_ACCOUNT_ID][region].all_instances()}
     missing = [instance_id for instance_id in ids if instance_id not in known]
@@ -94,11 +86,7 @@ def _instances_to_terminate(region: str, role: Any, parameters: Mapping[str, Any
 
 
 def _instances_of_deleted_fleets(region: str, role: Any, parameters: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401
-    """Mark instant fleets as deleted and return their instances. Unknown fleets are skipped.
-
-    Raises:
-        ValueError: The role may not delete a fleet, or the call does not terminate the instances.
-    """
+    """Mark instant fleets as deleted and return their instances. Unknown fleets are skipped."""
     if not parameters.get("TerminateInstances"):
         message = "NoTerminateInstances is not supported for fleets of type instant"
         raise ValueError(message)

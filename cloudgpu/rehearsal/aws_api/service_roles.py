@@ -27,11 +27,7 @@ moto_iam.SERVICE_NAME_CONVERSION.update({service.partition(".")[0]: name for ser
 
 
 def require_spot_role(behaviour: ActiveConditions) -> None:
-    """Reject a spot launch in an account without the role, in the words that AWS's users report.
-
-    Raises:
-        AwsError: The role does not exist.
-    """
+    """Reject a spot launch in an account without the role, in the words that AWS's users report."""
     if is_missing(behaviour, SPOT):
         raise AwsError(
             "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
@@ -40,10 +36,9 @@ def require_spot_role(behaviour: ActiveConditions) -> None:
 
 
 def require_fsx_role(behaviour: ActiveConditions, service: str, purpose: str) -> None:
-    """Reject a call of FSx whose role does not exist. The words are those that AWS's users report for linked buckets.
+    """Reject a call of FSx whose role does not exist.
 
-    Raises:
-        JsonError: The role does not exist.
+    The words are those that AWS's users report for linked buckets.
     """
     if is_missing(behaviour, service):
         raise JsonError(

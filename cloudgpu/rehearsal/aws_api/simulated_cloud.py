@@ -49,12 +49,7 @@ class SimulatedCloud:
         )
 
     def restore(self) -> None:
-        """Load the state and reconcile nodes and instances.
-
-        Raises:
-            StateError: The saved state is damaged, or another version wrote it.
-            RehearsalError: The node host did not respond.
-        """
+        """Load the state and reconcile nodes and instances."""
         self._store.load()
         with contextlib.suppress(StateError):  # `admit` tries again
             self._reserve.hold()
@@ -72,9 +67,6 @@ class SimulatedCloud:
         """Save pending node changes, and reject a call if the disk is full.
 
         Calls that free resources may use the disk reserve.
-
-        Raises:
-            NotSavedError: The disk is full or not writable.
         """
         try:
             self._save_nodes()
@@ -87,9 +79,6 @@ class SimulatedCloud:
         """Save the effect of a call. If saving fails, undo the call: a restart must not lose state that clients saw.
 
         If the call changed nothing, a failure is only logged.
-
-        Raises:
-            NotSavedError: The disk is full or not writable.
         """
         try:
             self._store.save(mutated=mutated)
@@ -143,20 +132,12 @@ class SimulatedCloud:
         return self._keeper.terminate_all(at)
 
     def close(self) -> None:
-        """Stop background work and save pending changes.
-
-        Raises:
-            StateError: The disk is full or not writable.
-        """
+        """Stop background work and save pending changes."""
         self._keeper.close()
         self._save_nodes()
 
     def _save_nodes(self) -> None:
-        """Save changes that nodes or schedules made. If this fails, the next call tries again.
-
-        Raises:
-            StateError: The disk is full or not writable.
-        """
+        """Save changes that nodes or schedules made. If this fails, the next call tries again."""
         with self._lock:
             if self._keeper.changed():
                 try:

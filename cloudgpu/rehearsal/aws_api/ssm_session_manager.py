@@ -26,12 +26,7 @@ _ENDPOINTS = ("ssm", "ssmmessages")
 
 
 def start_session(sessions: SsmSessions, region: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Open a channel to port 22 of a node.
-
-    Raises:
-        JsonError: The document or port is not simulated, or the agent is not connected. As on AWS, the message does
-            not say why the agent is not connected.
-    """
+    """Open a channel to port 22 of a node."""
     if params.get("DocumentName") != _DOCUMENT:
         raise JsonError(
             "InvalidDocument", f"The rehearsal cloud does not simulate document {params.get('DocumentName')}."

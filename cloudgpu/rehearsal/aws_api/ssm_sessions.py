@@ -41,11 +41,7 @@ class SsmSessions:
         return self._agent(instance_id).exists()
 
     def open(self, instance_id: str) -> Channel:
-        """Open a channel that waits one minute for its client to connect.
-
-        Raises:
-            OSError: No port is available.
-        """
+        """Open a channel that waits one minute for its client to connect."""
         channel_id, token = f"rehearsal-{secrets.token_hex(9)}", secrets.token_urlsafe(48)
         listener = socket.create_server(("127.0.0.1", 0))
         listener.settimeout(_CONNECT_TIMEOUT_S)

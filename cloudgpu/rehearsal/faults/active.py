@@ -29,12 +29,7 @@ class ActiveFaults:
     nodes: list[NodeFault] = field(default_factory=list)
 
     def put(self, row: Mapping[str, Any]) -> None:
-        """Replace all active faults.
-
-        Raises:
-            ValueError: A part is not valid. The market limits may already have been replaced.
-            CloudGpuError: The market limits cannot be saved, or the node host did not respond.
-        """
+        """Replace all active faults."""
         parts = {name: row.get(name, kind()) for name, kind in _PARTS.items()}
         for name, kind in _PARTS.items():
             if not isinstance(parts[name], kind):

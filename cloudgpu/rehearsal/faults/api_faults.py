@@ -92,11 +92,7 @@ class FaultRule:
 
 
 def rule_from(row: Mapping[str, Any], position: int) -> FaultRule:
-    """Parse one rule of a fault script.
-
-    Raises:
-        ValueError: `row` is not a mapping, a key is unknown, or a value is not valid. The message contains `position`.
-    """
+    """Parse one rule of a fault script."""
     if not isinstance(row, Mapping):
         message = f"fault rule {position} is not a mapping"
         raise ValueError(message)  # noqa: TRY004 - callers turn it into an HTTP response
@@ -128,11 +124,7 @@ class FaultRules:
         self._mutating = 0
 
     def put(self, rows: list[Mapping[str, Any]]) -> None:
-        """Replace the rules, reset all counters and release held calls.
-
-        Raises:
-            ValueError: A rule is not valid.
-        """
+        """Replace the rules, reset all counters and release held calls."""
         rules = [rule_from(row, position) for position, row in enumerate(rows)]
         with self._change:
             self._rules = rules

@@ -56,11 +56,7 @@ class Conditions:
 
 
 def conditions_from(row: Mapping[str, Any]) -> Conditions:
-    """Parse the `cloud` part of a fault script.
-
-    Raises:
-        ValueError: A condition is unknown or its value is not valid; the message names the condition.
-    """
+    """Parse the `cloud` part of a fault script."""
     if not isinstance(row, Mapping):
         message = "the `cloud` conditions must be a mapping"
         raise ValueError(message)  # noqa: TRY004 - callers turn it into an HTTP response

@@ -75,11 +75,7 @@ class NodeFault:
 
 
 def node_fault_from(row: Mapping[str, Any]) -> NodeFault:
-    """Parse one node fault.
-
-    Raises:
-        ValueError: A key or fault kind is unknown, or a value is not valid.
-    """
+    """Parse one node fault."""
     if not isinstance(row, Mapping):
         message = "a node fault must be a mapping"
         raise ValueError(message)  # noqa: TRY004 - callers turn it into an HTTP response
@@ -103,11 +99,7 @@ def node_fault_from(row: Mapping[str, Any]) -> NodeFault:
 
 
 def _require_numbers(row: Mapping[str, Any]) -> None:
-    """Check the numbers of a fault.
-
-    Raises:
-        ValueError: A value is not a number or out of range.
-    """
+    """Check the numbers of a fault."""
     for name in ("count", "seconds", "kib", "error"):
         value = row.get(name)
         if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):

@@ -33,11 +33,7 @@ class FaultScript:
     parts: Mapping[str, Any] = field(default_factory=dict)
 
     def filled(self, overrides: Mapping[str, str]) -> dict[str, Any]:
-        """Return the parts, with each placeholder replaced by its value in `overrides` or by the parameter's default.
-
-        Raises:
-            UsageError: An override is not a number, but the parameter's default is.
-        """
+        """Return the parts, with each placeholder replaced by its value in `overrides` or by the default."""
         values = dict(self.parameters)
         for name, text in overrides.items():
             if name in values:
@@ -55,11 +51,7 @@ def builtin_scripts() -> Mapping[str, FaultScript]:
 
 
 def find_script(name_or_file: str) -> FaultScript:
-    """Return the built-in fault script with this name, or parse the file at this path.
-
-    Raises:
-        UsageError: The script does not exist or is not valid.
-    """
+    """Return the built-in fault script with this name, or parse the file at this path."""
     if name_or_file in builtin_scripts():
         return builtin_scripts()[name_or_file]
     path = Path(name_or_file)
@@ -74,11 +66,7 @@ def find_script(name_or_file: str) -> FaultScript:
 
 
 def parse_script(name: str, text: str) -> FaultScript:
-    """Parse a script: a mapping of parts, or a bare list of rules.
-
-    Raises:
-        UsageError: The text is not a valid script.
-    """
+    """Parse a script: a mapping of parts, or a bare list of rules."""
     document = parse(text)
     if document.problems:
         line, problem = document.problems[0]
@@ -98,11 +86,7 @@ def parse_script(name: str, text: str) -> FaultScript:
 
 
 def combine_scripts(scripts: Sequence[FaultScript], overrides: Mapping[str, str]) -> dict[str, Any]:
-    """Combine several scripts: concatenate lists and merge mappings. For repeated keys, the last value wins.
-
-    Raises:
-        UsageError: An override is for a parameter that no script has, or an override or a part is not valid.
-    """
+    """Combine several scripts: concatenate lists and merge mappings. For repeated keys, the last value wins."""
     known = {name for script in scripts for name in script.parameters}
     for name in overrides:
         if name not in known:

@@ -41,11 +41,7 @@ class BoundAddress:
 
 
 def claim_free_address(directory: Path, preferred: str, used: set[str]) -> BoundAddress:
-    """Bind the preferred address if it is free, else this state home's next free address, else free ports on 127.0.0.1.
-
-    Raises:
-        RehearsalError: No address is free, or binding failed for another reason.
-    """
+    """Bind the preferred address if it is free, else the next free one, else free ports on 127.0.0.1."""
     for address in chain((preferred,) if preferred else (), _candidates(directory)):
         if address in used:
             continue
@@ -63,11 +59,7 @@ def claim_free_address(directory: Path, preferred: str, used: set[str]) -> Bound
 
 
 def bind_address(address: str, port: int, metadata_port: int) -> BoundAddress:
-    """Bind the SSH and metadata sockets of an address, and listen on the metadata socket.
-
-    Raises:
-        OSError: Another process uses one of the ports, or the address is not available on this machine.
-    """
+    """Bind the SSH and metadata sockets of an address, and listen on the metadata socket."""
     metadata = _bound(address, metadata_port)
     try:
         metadata.listen(64)
@@ -78,11 +70,7 @@ def bind_address(address: str, port: int, metadata_port: int) -> BoundAddress:
 
 
 def rebind_ssh_port(old: BoundAddress, port: int) -> BoundAddress:
-    """Bind an address's SSH port again, because closing the SSH server closed the socket.
-
-    Raises:
-        OSError: Another process uses the port.
-    """
+    """Bind an address's SSH port again, because closing the SSH server closed the socket."""
     old.ssh.close()
     return BoundAddress(old.address, _bound(old.address, port), old.metadata)
 

@@ -59,11 +59,7 @@ class ControlServer:
         self._closing: list[asyncio.StreamWriter] = []
 
     async def listen(self, bound: socket.socket) -> asyncio.Server:
-        """Serve on a bound Unix socket.
-
-        Raises:
-            OSError: The socket cannot be used.
-        """
+        """Serve on a bound Unix socket."""
         return await asyncio.start_unix_server(self._serve, sock=bound, limit=_LIMIT_BYTES)
 
     @property

@@ -67,11 +67,6 @@ class NodeFleet:
         """Adopt an earlier host process's nodes, and delete nodes without a usable record.
 
         Reboot a node that was running if its init has exited or its boot did not finish.
-
-        Raises:
-            OSError: The directory cannot be read or written.
-            NewerFormatError: A newer version wrote a record. No node has been deleted.
-            RehearsalError: A node's address cannot be bound, or a node cannot be booted.
         """
         self._instances.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in sorted(self._instances.iterdir()):
@@ -88,12 +83,7 @@ class NodeFleet:
         await asyncio.gather(*(self._adopt(node) for node in self._nodes.values()))
 
     async def start(self, spec: NodeSpec) -> StartedNode:
-        """Boot a node unless it is already running. Return its address and host key.
-
-        Raises:
-            RehearsalError: The spec is not valid, or the node cannot be booted.
-            OSError: A file of the node cannot be written.
-        """
+        """Boot a node unless it is already running. Return its address and host key."""
         if not _NAME.fullmatch(spec.instance_id) or not _USER.fullmatch(spec.user):
             raise RehearsalError(f"invalid node name {spec.instance_id!r} or user {spec.user!r}")
         async with self._lock(spec.instance_id):
@@ -108,12 +98,7 @@ class NodeFleet:
             return StartedNode(node.record.address, node.record.port, node.record.host_key)
 
     async def stop(self, instance_id: str) -> None:
-        """Stop a node and remove its disk. Idempotent.
-
-        Raises:
-            RehearsalError: A process did not exit.
-            OSError: The record cannot be written, or a file cannot be removed.
-        """
+        """Stop a node and remove its disk. Idempotent."""
         async with self._lock(instance_id):
             node = self._nodes.get(instance_id)
             if node is None:
@@ -126,24 +111,14 @@ class NodeFleet:
                 await node.remove_disk()
 
     async def power_off(self, instance_id: str) -> None:
-        """Stop a node and keep its disk.
-
-        Raises:
-            RehearsalError: A process did not exit.
-            OSError: The record cannot be written.
-        """
+        """Stop a node and keep its disk."""
         async with self._lock(instance_id):
             node = self._nodes.get(instance_id)
             if node is not None and node.record.state == "running":
                 await node.power_off("it was powered off", unheard=False)
 
     async def reboot(self, instance_id: str) -> None:
-        """Reboot a running node from its disk.
-
-        Raises:
-            RehearsalError: The node does not exist, is not running or does not boot.
-            OSError: The record cannot be written.
-        """
+        """Reboot a running node from its disk."""
         async with self._lock(instance_id):
             node = self.find(instance_id)
             if node.record.state != "running":
@@ -152,12 +127,7 @@ class NodeFleet:
             await self._power_on(node)
 
     async def forget(self, instance_id: str) -> None:
-        """Stop a node and remove its record, console and disk.
-
-        Raises:
-            RehearsalError: A process did not exit.
-            OSError: The record cannot be written, or a file cannot be removed.
-        """
+        """Stop a node and remove its record, console and disk."""
         await self.stop(instance_id)
         async with self._lock(instance_id):
             node = self._nodes.pop(instance_id, None)
@@ -165,20 +135,11 @@ class NodeFleet:
                 shutil.rmtree(node.paths.root, ignore_errors=True)
 
     async def stop_all(self) -> None:
-        """Stop all nodes in parallel and remove their disks.
-
-        Raises:
-            RehearsalError: A process did not exit.
-            OSError: A record cannot be written, or a file cannot be removed.
-        """
+        """Stop all nodes in parallel and remove their disks."""
         await asyncio.gather(*(self.stop(name) for name in tuple(self._nodes)))
 
     def find(self, instance_id: str) -> SimulatedNode:
-        """Return the node with this ID.
-
-        Raises:
-            RehearsalError: There is no such node.
-        """
+        """Return the node with this ID."""
         if instance_id not in self._nodes:
             raise RehearsalError(f"there is no node {instance_id}")
         return self._nodes[instance_id]
@@ -196,11 +157,7 @@ class NodeFleet:
         return [PoweredOff(item.spec.instance_id, item.reason) for item in nodes]
 
     def acknowledge(self, instance_id: str) -> None:
-        """Record that a client acknowledged the power-off event of a node.
-
-        Raises:
-            OSError: The record cannot be written.
-        """
+        """Record that a client acknowledged the power-off event of a node."""
         node = self._nodes.get(instance_id)
         if node is not None and node.record.unheard:
             node.acknowledge()
@@ -210,11 +167,7 @@ class NodeFleet:
         return time.time() + self.offset_s
 
     def advance(self, seconds: float) -> None:
-        """Advance the timer clock.
-
-        Raises:
-            ValueError: The timer clock would be too far from the machine's clock.
-        """
+        """Advance the timer clock."""
         if not shift_within_limits(self.offset_s + seconds):
             message = f"the timer clock can differ from this machine's clock by at most {LIMIT_DAYS} days"
             raise ValueError(message)
@@ -224,31 +177,18 @@ class NodeFleet:
                 node.arm()
 
     async def set_access(self, instance_id: str, opened: Opened) -> None:
-        """Set whether a node accepts SSH, whether it can reach the internet, and what it may mount.
-
-        Raises:
-            RehearsalError: There is no such node.
-            OSError: The record cannot be written, or another process uses the port.
-        """
+        """Set whether a node accepts SSH, whether it can reach the internet, and what it may mount."""
         async with self._lock(instance_id):
             await self.find(instance_id).set_access(opened)
 
     def record_image_packages(self, instance_id: str, image_id: str) -> None:
-        """Record the packages installed on a node as the packages of an image created from the node.
-
-        Raises:
-            RehearsalError: There is no such node.
-            OSError: The image list cannot be written.
-        """
+        """Record the packages installed on a node as the packages of an image created from the node."""
         self._images.keep(image_id, self.find(instance_id).record.installed)
 
     async def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Replace all node faults. Faults that can affect running nodes take effect immediately.
 
         A running node that a previous fault has affected stays affected until the node boots again.
-
-        Raises:
-            OSError: A record cannot be written, or a port is in use.
         """
         self._fault_injector.put(faults)
         for name, node in tuple(self._nodes.items()):

@@ -71,98 +71,51 @@ class NodeHostClient:
 
         If the node is already running, only return its address. If boot hooks take longer than a minute, return before
         the SSH server listens.
-
-        Raises:
-            RehearsalError: The node did not start.
         """
         return StartedNode(**self._call("start", spec=spec_to_json(spec)))
 
     def stop(self, instance_id: str) -> None:
-        """Stop a node. Return once all its processes have exited and its disk is removed. Idempotent.
-
-        Raises:
-            RehearsalError: The node could not be stopped.
-        """
+        """Stop a node. Return once all its processes have exited and its disk is removed. Idempotent."""
         self._call("stop", instance_id=instance_id)
 
     def power_off(self, instance_id: str) -> None:
-        """Kill all processes of a node but keep its disk, like StopInstances. `start` boots the node again.
-
-        Raises:
-            RehearsalError: The node could not be stopped.
-        """
+        """Kill all processes of a node but keep its disk, like StopInstances. `start` boots the node again."""
         self._call("power_off", instance_id=instance_id)
 
     def reboot(self, instance_id: str) -> None:
-        """Kill all processes of a node and boot it from the same disk.
-
-        Raises:
-            RehearsalError: The node does not exist, is not running or does not boot.
-        """
+        """Kill all processes of a node and boot it from the same disk."""
         self._call("reboot", instance_id=instance_id)
 
     def forget(self, instance_id: str) -> None:
-        """Stop a node and remove its record, console and disk.
-
-        Raises:
-            RehearsalError: The node could not be stopped.
-        """
+        """Stop a node and remove its record, console and disk."""
         self._call("forget", instance_id=instance_id)
 
     def list(self) -> tuple[NodeReport, ...]:
-        """Return a report on every node, including nodes that are off but not nodes removed with `forget`.
-
-        Raises:
-            RehearsalError: The host did not respond.
-        """
+        """Return a report on every node, including nodes that are off but not nodes removed with `forget`."""
         return tuple(NodeReport(**item) for item in self._call("list"))
 
     def console(self, instance_id: str) -> bytes:
-        """Return the last 64 KiB of a node's console with CR LF line endings, as on a serial port.
-
-        Raises:
-            RehearsalError: The node does not exist.
-        """
+        """Return the last 64 KiB of a node's console with CR LF line endings, as on a serial port."""
         return base64.b64decode(self._call("console", instance_id=instance_id))
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock for the nodes' timers and spot interruptions.
-
-        Raises:
-            RehearsalError: The clock would be too far from the machine's clock, or the host did not respond.
-        """
+        """Advance the clock for the nodes' timers and spot interruptions."""
         self._call("advance", seconds=seconds)
 
     def set_credentials(self, credentials: RoleCredentials) -> None:
-        """Set the credentials that the metadata service returns to nodes with a role.
-
-        Raises:
-            RehearsalError: The host did not respond.
-        """
+        """Set the credentials that the metadata service returns to nodes with a role."""
         self._call("credentials", **credentials_to_json(credentials))
 
     def set_access(self, instance_id: str, opened: Opened) -> None:
-        """Set whether a node accepts SSH, whether it can reach the internet, and what it may mount.
-
-        Raises:
-            RehearsalError: There is no such node.
-        """
+        """Set whether a node accepts SSH, whether it can reach the internet, and what it may mount."""
         self._call("reach", instance_id=instance_id, **asdict(opened))
 
     def record_image_packages(self, instance_id: str, image_id: str) -> None:
-        """Record a node's installed packages as the packages of an image created from the node.
-
-        Raises:
-            RehearsalError: There is no such node.
-        """
+        """Record a node's installed packages as the packages of an image created from the node."""
         self._call("keep_image", instance_id=instance_id, image_id=image_id)
 
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
-        """Replace all node faults. The host keeps faults only in memory, so a new host has no faults.
-
-        Raises:
-            RehearsalError: The host did not respond.
-        """
+        """Replace all node faults. The host keeps faults only in memory, so a new host has no faults."""
         self._call("faults", faults=[node_fault_json(fault) for fault in faults])
 
     def events(self) -> Iterator[PoweredOff]:
@@ -171,9 +124,6 @@ class NodeHostClient:
         The iterator blocks until the next event, and ends when the host shuts down. Requesting the next event
         acknowledges the previous event. If the client exits without acknowledging an event, the host sends the event
         to the next client.
-
-        Raises:
-            RehearsalError: The host cannot be started.
         """
         with self._connected() as peer, peer.makefile("rwb") as stream:
             peer.settimeout(None)
@@ -197,20 +147,12 @@ class NodeHostClient:
         return not self.running() and self._is_locked()
 
     def close(self) -> None:
-        """Shut down the host, and start no other: a call that another thread is making or retrying fails.
-
-        Raises:
-            RehearsalError: The host did not exit in time.
-        """
+        """Shut down the host, and start no other: a call that another thread is making or retrying fails."""
         self._closed = True
         self.shutdown()
 
     def shutdown(self) -> None:
-        """Stop all nodes, remove their disks, and stop the host. Return once the host has exited. Idempotent.
-
-        Raises:
-            RehearsalError: The host did not exit in time.
-        """
+        """Stop all nodes, remove their disks, and stop the host. Return once the host has exited. Idempotent."""
         deadline = time.monotonic() + _EXIT_S
         while True:
             self._ask_to_exit()

@@ -24,11 +24,7 @@ class HostState:
 
 
 def load(path: Path) -> HostState:
-    """Read the state. A missing or invalid value is replaced by its default.
-
-    Raises:
-        NewerFormatError: A newer version wrote the file.
-    """
+    """Read the state. A missing or invalid value is replaced by its default."""
     try:
         values = _FORMAT.read(path)
     except (OSError, ValueError):
@@ -37,11 +33,7 @@ def load(path: Path) -> HostState:
 
 
 def save(path: Path, state: HostState) -> None:
-    """Replace the stored state.
-
-    Raises:
-        OSError: The disk is full or not writable.
-    """
+    """Replace the stored state."""
     credentials = credentials_to_json(state.credentials) if state.credentials else None
     record.write_private(path, _FORMAT.encode({"offset_s": state.offset_s, "credentials": credentials}))
 

@@ -70,11 +70,7 @@ class CagedBody:
         """
 
     def open_terminal(self) -> tuple[int, int]:
-        """Open a terminal in the node's own `/dev/pts`, so that `tty` and `/dev/tty` work inside the node.
-
-        Raises:
-            OSError: No terminal is available, or the node is off.
-        """
+        """Open a terminal in the node's own `/dev/pts`, so that `tty` and `/dev/tty` work inside the node."""
         master = os.open(f"/proc/{self.process[0]}/root/dev/pts/ptmx", os.O_RDWR | os.O_NOCTTY)
         try:
             fcntl.ioctl(master, _TIOCSPTLCK, struct.pack("i", 0))
@@ -92,11 +88,7 @@ class CagedBody:
             return
 
     async def power_on(self) -> None:
-        """Start the init process and wait until its root is set up.
-
-        Raises:
-            RehearsalError: The machine does not permit namespaces, or the init did not become ready in time.
-        """
+        """Start the init process and wait until its root is set up."""
         self._prepare()
         script = self._cage.disk / "init.sh"
         script.write_text(namespace_script.init_script(self._cage))
@@ -136,11 +128,7 @@ class CagedBody:
             os.close(descriptor)
 
     async def power_off(self) -> None:
-        """Kill the init. Before the init exits, the kernel kills and reaps all other processes in its PID namespace.
-
-        Raises:
-            RehearsalError: The init did not exit in time.
-        """
+        """Kill the init. Before the init exits, the kernel kills and reaps all other processes in its PID namespace."""
         if self._pidfd < 0:
             return
         try:
@@ -213,9 +201,6 @@ def unsupported_reason(probe: Path) -> str:
     """Return why nodes cannot have namespaces on this machine, or an empty string if they can.
 
     The check creates namespaces whose root is in the directory `probe`.
-
-    Raises:
-        OSError: The directory cannot be written.
     """
     if sys.platform != "linux" or os.geteuid() != 0:
         return "namespaces require Linux and root privileges"

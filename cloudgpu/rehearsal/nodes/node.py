@@ -95,10 +95,6 @@ class SimulatedNode:
         """Boot the node. Return once SSH listens, or after a minute if the boot hooks take longer.
 
         With the `boot-hangs` fault, start no process and return immediately.
-
-        Raises:
-            RehearsalError: The node's processes cannot be started on this machine.
-            OSError: The disk is full or not writable.
         """
         self._boot.begin()
         self._listening.clear()
@@ -123,11 +119,7 @@ class SimulatedNode:
         waiting.cancel()
 
     async def adopt(self, claim: addresses.BoundAddress) -> None:
-        """Take over a node that an earlier host booted.
-
-        Raises:
-            OSError: A socket cannot be used.
-        """
+        """Take over a node that an earlier host booted."""
         self._stored.change(address=claim.address, port=claim.port, metadata_port=claim.metadata_port)
         await self._serve(claim)
         await self._listen(claim)
@@ -135,12 +127,7 @@ class SimulatedNode:
         self.arm()
 
     async def power_off(self, reason: str, *, unheard: bool) -> None:
-        """Stop the processes and servers of the node. Its disk, console and record are kept.
-
-        Raises:
-            RehearsalError: A process did not exit.
-            OSError: The record cannot be written.
-        """
+        """Stop the processes and servers of the node. Its disk, console and record are kept."""
         self._stop_tasks()
         await self._doors.close()
         await self.body.power_off()
@@ -150,11 +137,7 @@ class SimulatedNode:
         self._stored.power_off(reason, unheard=unheard)
 
     async def remove_disk(self) -> None:
-        """Delete the disk of the node, which must be off.
-
-        Raises:
-            OSError: A file cannot be removed.
-        """
+        """Delete the disk of the node, which must be off."""
         loop = asyncio.get_running_loop()
         if self.paths.disk.exists():
             await loop.run_in_executor(None, shutil.rmtree, self.paths.disk)
@@ -162,11 +145,7 @@ class SimulatedNode:
         self._stored.change(disk=False)
 
     async def apply_faults(self, added: Sequence[NodeFault]) -> None:
-        """Add faults to the running node, then apply all of the node's faults that can affect a running node.
-
-        Raises:
-            OSError: The record cannot be written, or another process uses the port.
-        """
+        """Add faults to the running node, then apply all of the node's faults that can affect a running node."""
         self.faults = self.faults.plus(added)
         if self.faults.has("metadata-off") and self._metadata is not None:
             self._metadata.close()
@@ -181,11 +160,7 @@ class SimulatedNode:
             self.arm()
 
     async def set_access(self, opened: Opened) -> None:
-        """Allow or block SSH, internet access and storage access. Open SSH connections are kept.
-
-        Raises:
-            OSError: The record cannot be written, or another process uses the port.
-        """
+        """Allow or block SSH, internet access and storage access. Open SSH connections are kept."""
         before = self.record.spec
         self._stored.change(spec=replace(before, ssh_open=opened.ssh, egress=opened.egress, mountable=opened.mountable))
         self._show_egress()
@@ -204,11 +179,7 @@ class SimulatedNode:
         self._timers.arm()
 
     def acknowledge(self) -> None:
-        """Record that a client acknowledged the node's power-off event.
-
-        Raises:
-            OSError: The record cannot be written.
-        """
+        """Record that a client acknowledged the node's power-off event."""
         self._stored.change(unheard=False)
 
     # Servers, internet access and disks.

@@ -69,11 +69,7 @@ class PlainBody:
         return _take_terminal
 
     def open_terminal(self) -> tuple[int, int]:
-        """Open a pseudo-terminal on this machine. Return its master and slave descriptors.
-
-        Raises:
-            OSError: No terminal is available.
-        """
+        """Open a pseudo-terminal on this machine. Return its master and slave descriptors."""
         return pty.openpty()
 
     def send_signal(self, pid: int, number: signal.Signals) -> None:
@@ -96,11 +92,7 @@ class PlainBody:
         await asyncio.get_running_loop().create_future()
 
     async def power_off(self) -> None:
-        """Repeatedly kill the processes that have the node's root in their environment, until none are left.
-
-        Raises:
-            RehearsalError: A process did not exit.
-        """
+        """Repeatedly kill the processes that have the node's root in their environment, until none are left."""
         loop = asyncio.get_running_loop()
         for _ in range(_ROUNDS):
             pids = await loop.run_in_executor(None, self._processes)

@@ -152,11 +152,7 @@ class NodePaths:
         return self.root / "run"
 
     def create(self) -> None:
-        """Create the directories, accessible only to their owner, and the file `alive`.
-
-        Raises:
-            OSError: The disk is full or not writable.
-        """
+        """Create the directories, accessible only to their owner, and the file `alive`."""
         for folder in (self.root, self.disk, self.run):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.run / "alive").touch()
@@ -178,20 +174,12 @@ class StoredRecord:
         self._process = process
 
     def change(self, **changes: object) -> None:
-        """Change fields of the record, and update the pid and start time of the node's init.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Change fields of the record, and update the pid and start time of the node's init."""
         pid, started = self._process()
         self._replace(replace(self.current, pid=pid, pid_started=started, **changes))  # type: ignore[arg-type]
 
     def power_off(self, reason: str, *, unheard: bool) -> None:
-        """Record that the node is off.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Record that the node is off."""
         self._replace(self.current.off(reason, unheard=unheard))
 
     def _replace(self, record: SimulatedNodeRecord) -> None:
@@ -200,22 +188,12 @@ class StoredRecord:
 
 
 def save(path: Path, record: SimulatedNodeRecord) -> None:
-    """Replace the stored record atomically.
-
-    Raises:
-        OSError: The disk is full or not writable.
-    """
+    """Replace the stored record atomically."""
     write_private(path, _FORMAT.encode(asdict(record) | {"spec": spec_to_json(record.spec)}))
 
 
 def load(path: Path) -> SimulatedNodeRecord:
-    """Read and validate a record.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The record is damaged or incomplete.
-        NewerFormatError: A newer version wrote the record.
-    """
+    """Read and validate a record."""
     record = decode_as(SimulatedNodeRecord, _FORMAT.read(path, files.RECORD_BYTES))
     for part in (record, record.spec, *record.timers, *record.mounted):
         _check_numbers(part)
@@ -223,13 +201,7 @@ def load(path: Path) -> SimulatedNodeRecord:
 
 
 def load_in(folder: Path) -> SimulatedNodeRecord:
-    """Read the record in a node's directory.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The record is damaged or incomplete, or is the record of another node.
-        NewerFormatError: A newer version wrote the record.
-    """
+    """Read the record in a node's directory."""
     record = load(folder / "record.json")
     if record.spec.instance_id != folder.name:
         message = f"the record belongs to another node, {record.spec.instance_id!r}"
@@ -238,22 +210,14 @@ def load_in(folder: Path) -> SimulatedNodeRecord:
 
 
 def refuse_newer(instances: Path) -> None:
-    """Raise an error if a newer version wrote a node's record. Damaged records are ignored here.
-
-    Raises:
-        NewerFormatError: A newer version wrote at least one record.
-    """
+    """Raise an error if a newer version wrote a node's record. Damaged records are ignored here."""
     for path in sorted(instances.glob("*/record.json")):
         with contextlib.suppress(OSError, ValueError):
             _FORMAT.read(path, files.RECORD_BYTES)
 
 
 def _check_numbers(part: Any) -> None:  # noqa: ANN401 - any dataclass
-    """Reject numbers beyond the range of dates, because date arithmetic with them would crash the host.
-
-    Raises:
-        ValueError: A number is out of range.
-    """
+    """Reject numbers beyond the range of dates, because date arithmetic with them would crash the host."""
     for field in fields(part):
         value = getattr(part, field.name)
         if isinstance(value, int | float) and not -_LARGEST <= value <= _LARGEST:
@@ -262,9 +226,5 @@ def _check_numbers(part: Any) -> None:  # noqa: ANN401 - any dataclass
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file atomically, readable only by its owner.
-
-    Raises:
-        OSError: The disk is full or not writable.
-    """
+    """Write a file atomically, readable only by its owner."""
     files.replace(path, content, durable=False)

@@ -15,12 +15,7 @@ _LIMIT_BYTES = 100
 
 
 def connect(path: Path, timeout_s: float | None) -> socket.socket:
-    """Connect to a Unix socket and return the stream socket.
-
-    Raises:
-        OSError: No process listens on the socket.
-        RehearsalError: The path is too long for this system.
-    """
+    """Connect to a Unix socket and return the stream socket."""
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     peer.settimeout(timeout_s)
     try:
@@ -33,12 +28,7 @@ def connect(path: Path, timeout_s: float | None) -> socket.socket:
 
 
 def bind(path: Path) -> socket.socket:
-    """Bind a non-blocking stream socket that only the current user may connect to. An existing file is replaced.
-
-    Raises:
-        OSError: The directory cannot be written.
-        RehearsalError: The path is too long for this system.
-    """
+    """Bind a non-blocking stream socket that only the current user may connect to. An existing file is replaced."""
     path.unlink(missing_ok=True)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

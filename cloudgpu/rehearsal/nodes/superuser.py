@@ -11,11 +11,7 @@ from cloudgpu.rehearsal.nodes.processes import NodeRuntime
 async def run(
     body: NodeRuntime, console: Console, argv: Sequence[str], environment: Mapping[str, str], stdin: bytes | None = None
 ) -> int:
-    """Run one command and return its exit status. If `stdin` is None, standard input is empty.
-
-    Raises:
-        OSError: The console cannot be opened, or the command cannot be started.
-    """
+    """Run one command and return its exit status. If `stdin` is None, standard input is empty."""
     output = console.open()
     try:
         process = await asyncio.create_subprocess_exec(

@@ -85,9 +85,5 @@ def spec_to_json(spec: NodeSpec) -> dict[str, Any]:
 
 
 def spec_from_json(values: dict[str, Any]) -> NodeSpec:
-    """Parse the result of `spec_to_json`. Unknown keys are ignored.
-
-    Raises:
-        ValueError: A value is missing or has the wrong type, or the user data is not base64.
-    """
+    """Parse the result of `spec_to_json`. Unknown keys are ignored."""
     return decode_as(NodeSpec, values)

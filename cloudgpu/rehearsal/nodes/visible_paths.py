@@ -37,11 +37,7 @@ class VisiblePaths:
 def find_visible_paths(
     home: Path, envs: Path, environment: Mapping[str, str], shared: tuple[Path, Path] | None = None
 ) -> VisiblePaths:
-    """Return the paths of this machine and user that nodes may see, and create missing writable directories.
-
-    Raises:
-        OSError: A directory cannot be created.
-    """
+    """Return the paths of this machine and user that nodes may see, and create missing writable directories."""
     # Use real paths only: inside a node, nothing can be mounted on a path that contains a symlink.
     user_home, home, envs = _real(Path.home()), _real(home), _real(envs)
     caches = {name: str(_real(Path(path))) for name, path in _caches(user_home, envs, environment).items()}

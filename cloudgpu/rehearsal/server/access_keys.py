@@ -43,22 +43,14 @@ class Keyring:
 
 
 def load_or_create(path: Path) -> Keyring:
-    """Read the state home's keys, creating them if necessary. Concurrent callers get the same keys.
-
-    Raises:
-        StateError: The key file cannot be written or is damaged, or a newer version wrote it.
-    """
+    """Read the state home's keys, creating them if necessary. Concurrent callers get the same keys."""
     if not os.path.lexists(path):
         _create(path)
     return load(path)
 
 
 def load(path: Path) -> Keyring:
-    """Read the state home's keys.
-
-    Raises:
-        StateError: The key file is missing or damaged, or a newer version wrote it.
-    """
+    """Read the state home's keys."""
     try:
         row = _FORMAT.read(path)
         return Keyring(_key(row["caller"]), _key(row["role"]))
@@ -78,9 +70,6 @@ def repair(path: Path, known_id: str) -> Keyring:
     Args:
         path: The key file.
         known_id: The user's access key id according to the cluster records, or an empty string.
-
-    Raises:
-        StateError: The disk is full or not writable, or a newer version wrote the keys.
     """
     try:
         return load_or_create(path)
@@ -118,11 +107,7 @@ def _key(row: dict[str, str]) -> AccessKey:
 
 
 def write(path: Path, keyring: Keyring) -> None:
-    """Write the keys, replacing an existing file.
-
-    Raises:
-        StateError: The disk is full or not writable.
-    """
+    """Write the keys, replacing an existing file."""
     write_durably(path, _FORMAT.encode(asdict(keyring)))
 
 

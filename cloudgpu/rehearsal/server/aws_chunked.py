@@ -11,11 +11,7 @@ def is_streaming(request: HttpRequest) -> bool:
 
 
 def decode_body(request: HttpRequest) -> HttpRequest:
-    """Return the request with its body decoded; checksums in the trailer become ordinary headers.
-
-    Raises:
-        ValueError: The framing is invalid.
-    """
+    """Return the request with its body decoded; checksums in the trailer become ordinary headers."""
     body, trailer = _decode(request.body)
     expected = request.headers.find("x-amz-decoded-content-length")
     if expected and int(expected) != len(body):

@@ -32,12 +32,7 @@ def signature_is_valid(secret: str, value: str, method: str, target: str, body: 
 
 
 def exchange(address: str, secret: str, method: str, target: str, body: bytes, limit_s: float) -> tuple[int, Any]:
-    """Send one control call, and return the status and the JSON of the response, or its text as an `error`.
-
-    Raises:
-        OSError: The server cannot be reached.
-        HTTPException: The response is not HTTP.
-    """
+    """Send one control call, and return the status and the JSON of the response, or its text as an `error`."""
     connection = http.client.HTTPConnection(address, timeout=limit_s)
     try:
         headers = {HEADER: sign_call(secret, method, target, body), "Content-Type": "application/json"}

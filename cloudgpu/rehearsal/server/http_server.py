@@ -144,11 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
         return HttpRequest(self.command, self.path, Headers(fields))
 
     def _read_body(self, head: HttpRequest, guard: LargeBodyGuard) -> tuple[HttpResponse | None, bytes]:
-        """Read the whole body, whether chunked or not. The body of a rejected request is read and discarded.
-
-        Raises:
-            ValueError: The framing is invalid or the body is too large.
-        """
+        """Read the whole body, whether chunked or not. The body of a rejected request is read and discarded."""
         chunked = "chunked" in (self.headers.get("Transfer-Encoding") or "").lower()
         rejection: HttpResponse | None = None
         parts: list[bytes] = []

@@ -93,11 +93,7 @@ class RehearsalServer:
         return self._http.port
 
     def run(self) -> None:
-        """Serve requests until the server is stopped or idle for too long.
-
-        Raises:
-            CloudGpuError: The state cannot be loaded, or the endpoint file cannot be written.
-        """
+        """Serve requests until the server is stopped or idle for too long."""
         threading.Thread(target=self._http.serve_forever, args=(0.1,), daemon=True).start()
         threading.Thread(target=self._load, daemon=True).start()
         self._row = {
@@ -134,12 +130,7 @@ class RehearsalServer:
         return resources
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock for node timers and schedules. If the node host fails, schedules keep the old time.
-
-        Raises:
-            ValueError: The simulated time would be too far from the machine's clock.
-            CloudGpuError: The time cannot be saved, or the node host did not respond.
-        """
+        """Advance the clock for node timers and schedules. If the node host fails, schedules keep the old time."""
         self._time.advance(seconds)
         try:
             self._host.advance(seconds)
@@ -264,9 +255,6 @@ def _create_http_server(application: Application, guard: LargeBodyGuard, endpoin
     """Create a server on the port of this state home's previous server or, if that port is taken, on any free port.
 
     Reusing the port keeps presigned URLs valid across restarts.
-
-    Raises:
-        NewerFormatError: A newer version wrote the endpoint file.
     """
     try:
         port = int(ENDPOINT_FORMAT.read(endpoint)["url"].rpartition(":")[2])
@@ -277,11 +265,7 @@ def _create_http_server(application: Application, guard: LargeBodyGuard, endpoin
 
 @contextmanager
 def hold_server_lock(files: RehearsalFiles) -> Iterator[BufferedWriter]:
-    """Hold the state home's server lock while the block runs, and yield the lock's file.
-
-    Raises:
-        RehearsalError: Another server holds the lock.
-    """
+    """Hold the state home's server lock while the block runs, and yield the lock's file."""
     with open_for_appending(files.server_lock) as lock:
         if not _try_lock(lock):
             message = f"another rehearsal server is already running in {files.root}"

@@ -33,11 +33,7 @@ _RESET_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SI
 
 @contextmanager
 def hold_start_lock(files: RehearsalFiles) -> Iterator[None]:
-    """Hold the lock that a process needs to start a server; the kernel releases the lock if the process dies.
-
-    Raises:
-        StateError: The lock file cannot be written.
-    """
+    """Hold the lock that a process needs to start a server; the kernel releases the lock if the process dies."""
     try:
         make_private_directory(files.root)
         lock = open_for_appending(files.start_lock)
@@ -52,9 +48,6 @@ def running_server_pid(files: RehearsalFiles) -> int | None:
     """Return the running server's pid, 0 if the server has not written it yet, or None if no server is running.
 
     The pid is read from the lock file, so this works even if the endpoint file or the keys are damaged.
-
-    Raises:
-        RehearsalError: The server runs on another machine or in another container, where its pid has a meaning.
     """
     try:
         lock = open_descriptor(files.server_lock, os.O_RDWR)
@@ -71,11 +64,7 @@ def running_server_pid(files: RehearsalFiles) -> int | None:
 
 
 def _pid_here(text: str, files: RehearsalFiles) -> int:
-    """Return the pid in a lock file, or 0 if the file is empty.
-
-    Raises:
-        RehearsalError: The process belongs to another system.
-    """
+    """Return the pid in a lock file, or 0 if the file is empty."""
     pid, system, host = (*text.split(), "", "", "")[:3]
     if not this_system().shares_processes(system):
         message = f"the rehearsal server is on another machine or in another container, {host}: {files.root}"
@@ -103,10 +92,9 @@ def server_options(envs: Path | None, idle_minutes: float | None) -> list[str]:
 
 
 def spawn(home: Home, files: RehearsalFiles, arguments: Sequence[str]) -> int:
-    """Start the server in a new session, so that Ctrl-C and the exit of this process do not affect it. Return its pid.
+    """Start the server in a new session, so that Ctrl-C and the exit of this process do not affect it.
 
-    Raises:
-        StateError: The server log cannot be written.
+    Return its pid.
     """
     try:
         log = open_descriptor(files.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -127,11 +115,7 @@ def spawn(home: Home, files: RehearsalFiles, arguments: Sequence[str]) -> int:
 
 
 def wait_while(condition: Callable[[], bool], clock: Clock, message: str, files: RehearsalFiles) -> None:
-    """Wait while a condition is true.
-
-    Raises:
-        RehearsalError: The condition was still true at the deadline.
-    """
+    """Wait while a condition is true."""
     deadline = clock.monotonic() + STOP_LIMIT_S
     while condition():
         if clock.monotonic() > deadline:
@@ -176,11 +160,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def start_error(files: RehearsalFiles) -> RehearsalError:
-    """Return the error that the server saved before it exited, or an error with the last lines of its log.
-
-    Raises:
-        StateError: The disk is full, so the server could not save its error.
-    """
+    """Return the error that the server saved before it exited, or an error with the last lines of its log."""
     try:
         failure = FAILURE_FORMAT.read(files.failure)
         return RehearsalError(str(failure["message"]), hint=str(failure["hint"]))

@@ -44,23 +44,14 @@ class SignatureError(Exception):
 
 
 def verify(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
-    """Verify the signature of a request and return its scope.
-
-    Raises:
-        SignatureError: The request is not signed, its key is unknown, its signature is wrong, or its time is not valid.
-    """
+    """Verify the signature of a request and return its scope."""
     if request.headers.find("authorization"):
         return _verify_header(request, secret_of, now, whole=True)
     return _verify_query(request, secret_of, now)
 
 
 def verify_head(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
-    """Verify a request whose body has not been read; S3 signatures cover at most a digest of the body.
-
-    Raises:
-        SignatureError: The signature is not valid; see `verify`. The code is `RequestEntityTooLarge` if verification
-            needs the body.
-    """
+    """Verify a request whose body has not been read; S3 signatures cover at most a digest of the body."""
     in_header = bool(request.headers.find("authorization"))
     query = request.query()
     is_s3 = query.get("X-Amz-Credential", "").endswith("/s3/aws4_request")

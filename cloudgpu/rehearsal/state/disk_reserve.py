@@ -22,11 +22,7 @@ class Reserve:
         self._held = False
 
     def hold(self) -> None:
-        """Create the file unless it exists and has the right size.
-
-        Raises:
-            StateError: The disk is full, or the file cannot be written.
-        """
+        """Create the file unless it exists and has the right size."""
         if self._held:
             return
         try:

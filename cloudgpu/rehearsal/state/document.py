@@ -40,13 +40,7 @@ class DocumentFormat:
         return json.dumps({FORMAT: self.number, **values}).encode()
 
     def read(self, path: Path, limit: int = files.SETTINGS_BYTES) -> dict[str, Any]:
-        """Read a file of at most `limit` bytes. Return its values without the format number.
-
-        Raises:
-            OSError: The file cannot be read.
-            ValueError: The file is damaged.
-            NewerFormatError: A newer version wrote the file.
-        """
+        """Read a file of at most `limit` bytes. Return its values without the format number."""
         values = files.read_json(path, limit)
         if not isinstance(values, dict):
             message = f"expected a mapping, got {type(values).__name__}"

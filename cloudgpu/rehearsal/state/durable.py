@@ -20,11 +20,7 @@ def not_saved(cause: StateError) -> NotSavedError:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Replace the file with `content`, mode 0600, and flush it to disk.
-
-    Raises:
-        StateError: The disk is full or the directory cannot be written.
-    """
+    """Replace the file with `content`, mode 0600, and flush it to disk."""
     try:
         files.replace(path, content)
     except OSError as err:

@@ -61,10 +61,9 @@ class Store:
                 raise unwritable_error(directory, err) from err
 
     def save(self, *, mutated: bool) -> None:
-        """Save the current state. If `mutated` is false, save only backends without a snapshot, such as a new region's.
+        """Save the current state.
 
-        Raises:
-            StateError: The disk is full or unwritable; the files still contain the last saved state.
+        If `mutated` is false, save only backends without a snapshot, such as a new region's.
         """
         changed: dict[str, bytes] = {}
         for name, backend in _live():
@@ -81,11 +80,7 @@ class Store:
             self._write(changed)
 
     def load(self) -> None:
-        """Replace the current state with the saved snapshots.
-
-        Raises:
-            StateError: A snapshot is damaged or was written by another version.
-        """
+        """Replace the current state with the saved snapshots."""
         self._forget()
         batch = self._read_batch()
         for name in sorted({path.stem for path in self._state.glob("*.pickle")} | set(batch)):
@@ -285,11 +280,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _put_object(objects: Path, content: bytes) -> str:
-    """Write the contents unless their file exists. Return their digest.
-
-    Raises:
-        StateError: The disk is full or unwritable.
-    """
+    """Write the contents unless their file exists. Return their digest."""
     digest = hashlib.sha256(content).hexdigest()
     path = objects / digest
     if not path.exists():

@@ -46,12 +46,7 @@ class _Provided:
 def provide_image(
     container: Container, agents: Sequence[Agent], login: RegistryLogin | None, report: Report
 ) -> dict[int, NodeImage]:
-    """Provide the image on every node, and return each node's image by node index.
-
-    Raises:
-        RemoteCommandError: A node cannot get the image, or the nodes have different images; the message names the node.
-        ConnectError: A node cannot be reached.
-    """
+    """Provide the image on every node, and return each node's image by node index."""
     name = parse_image_name(container.image)
     request = _request(container, name, login)
     head = min(agents, key=lambda agent: agent.host.node.index)
@@ -149,11 +144,7 @@ def _require_same_image(container: Container, agents: Sequence[Agent], provided:
 
 
 def _read(index: int, answer: Mapping[str, Any]) -> _Provided:
-    """Parse the response of a node's `image` verb.
-
-    Raises:
-        RemoteCommandError: The response does not match the schema.
-    """
+    """Parse the response of a node's `image` verb."""
     try:
         return decode_as(_Provided, dict(answer))
     except ValueError as err:

@@ -33,12 +33,7 @@ def password_variable(environment: Environment) -> str:
 
 
 def registry_login(environment: Environment, environ: Mapping[str, str], fetch: FetchLogin) -> RegistryLogin | None:
-    """Return the login for a recipe's image, or None if none is needed.
-
-    Raises:
-        UsageError: The recipe specifies no variable for the password, or the variable is not set.
-        CloudError: AWS did not issue a token for ECR.
-    """
+    """Return the login for a recipe's image, or None if none is needed."""
     container = environment.container
     if container is None:
         return None

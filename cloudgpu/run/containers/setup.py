@@ -51,12 +51,7 @@ class ImageSetup:
     secrets: Mapping[str, str] = field(repr=False)
 
     def run(self, agents: Sequence[Agent], images: Mapping[int, NodeImage], report: Report) -> dict[int, NodeImage]:
-        """Run the setup on every node that lacks its result for these inputs. Return each node's derived image.
-
-        Raises:
-            RemoteCommandError: The setup failed on a node; the message has its last lines.
-            ConnectError: A node cannot be reached.
-        """
+        """Run the setup on every node that lacks its result for these inputs. Return each node's derived image."""
         request_setup(agents, lambda agent: self.request(agent, images[agent.host.node.index]), report)
         return {agent.host.node.index: self.result(agent, images[agent.host.node.index]) for agent in agents}
 

@@ -40,9 +40,6 @@ def list_resume_files(recipe: Recipe, files: Files) -> Sequence[RemoteFile]:
     """List the files of the checkpoint that a run resumes from.
 
     Return no files if the run does not resume from a checkpoint, or if `checkpoint.to` does not contain one yet.
-
-    Raises:
-        CloudGpuError: The files cannot be listed, or the checkpoint in `resume` does not exist.
     """
     origin, checkpoint = resume_uri(recipe), recipe.checkpoint
     if checkpoint is None or not origin:
@@ -56,12 +53,7 @@ def list_resume_files(recipe: Recipe, files: Files) -> Sequence[RemoteFile]:
 
 
 def restore(job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int:
-    """Download the earlier checkpoint to the work directory of every node. Return the number of bytes transferred.
-
-    Raises:
-        RemoteCommandError: A node could not download the checkpoint.
-        CloudGpuError: The checkpoint's files cannot be listed.
-    """
+    """Download the earlier checkpoint to the work directory of every node. Return the number of bytes transferred."""
     checkpoint, origin = job.recipe.checkpoint, resume_uri(job.recipe)
     listed = list_resume_files(job.recipe, way.files)
     if checkpoint is None or not listed:
@@ -77,11 +69,7 @@ def restore(job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int
 
 
 def start_checkpoint_upload(job: Job, agents: Sequence[Agent], services: Services) -> None:
-    """Start a process on the head node that uploads the checkpoint directory to S3 while the ranks run.
-
-    Raises:
-        RemoteCommandError: The node's IAM role provides no credentials.
-    """
+    """Start a process on the head node that uploads the checkpoint directory to S3 while the ranks run."""
     to, checkpoint = checkpoint_destination(job.recipe, job.run_id), job.recipe.checkpoint
     head = next((agent for agent in agents if agent.host.node.index == 0), None)
     if checkpoint is None or head is None or not to:
@@ -102,11 +90,7 @@ def bucket_request(to: str, agent: Agent, service: S3Service) -> dict[str, Any]:
 
 
 def finish_checkpoint_upload(job: Job, head: Agent) -> str:
-    """Wait for the last checkpoint upload and return a summary, or an empty string if checkpoints are not uploaded.
-
-    Raises:
-        RemoteCommandError: Part of the checkpoint could not be uploaded.
-    """
+    """Wait for the last checkpoint upload and return a summary, or an empty string if checkpoints are not uploaded."""
     to = checkpoint_destination(job.recipe, job.run_id)
     if not to:
         return ""

@@ -38,24 +38,14 @@ class DistributionSettings:
 def copy_dataset(
     dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: DistributionSettings
 ) -> int:
-    """Copy a dataset from its source to every node and return the bytes transferred.
-
-    Raises:
-        RemoteCommandError: A node could not download or verify the dataset; the message names the node.
-        ConnectError: A node cannot be reached.
-    """
+    """Copy a dataset from its source to every node and return the bytes transferred."""
     return (_send if source_of(dataset.source).kind == "local" else download_dataset)(dataset, agents, listed, way)
 
 
 def download_dataset(
     dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: DistributionSettings
 ) -> int:
-    """Download a dataset on every node and return the bytes transferred.
-
-    Raises:
-        RemoteCommandError: A node could not download or verify the dataset; the message names the node.
-        ConnectError: A node cannot be reached.
-    """
+    """Download a dataset on every node and return the bytes transferred."""
     moved = run_on_agents(
         agents, lambda agent: download_files_to(agent, f"{agent.root}{dataset.to}", dataset, listed, way)
     )
@@ -73,10 +63,6 @@ def download_files_to(
     """Download files on one node in batches of `FILES_PER_REQUEST` and return the bytes transferred.
 
     If the files' URLs refer to another node, `hand` contains the token and certificate of that node.
-
-    Raises:
-        RemoteCommandError: The node could not download or verify a file.
-        ConnectError: The node cannot be reached.
     """
     create_user_directory(agent.host, target)
     with report_transfer(way.report, f"data {dataset.name}", agent.host.node.index) as on_bytes:
@@ -105,11 +91,9 @@ def batches(
 
 
 def fetch(agent: Agent, request: Mapping[str, Any], on_done: Callable[[int], None]) -> dict[str, Any]:
-    """Download files on a node and return the agent's answer. `on_done` receives the bytes that are present meanwhile.
+    """Download files on a node and return the agent's answer.
 
-    Raises:
-        RemoteCommandError: The node could not download or verify a file.
-        ConnectError: The node cannot be reached.
+    `on_done` receives the bytes that are present meanwhile.
     """
 
     def on_line(line: Mapping[str, Any]) -> None:
@@ -129,11 +113,7 @@ def _fetch_batch(
     *,
     on_done: Callable[[int], None],
 ) -> int:
-    """Download a batch. If the presigned URLs expire, renew them and continue with the files that are missing.
-
-    Raises:
-        AgentReplyError: The batch cannot be downloaded. The code is `expired` if the URLs were renewed too often.
-    """
+    """Download a batch. If the presigned URLs expire, renew them and continue with the files that are missing."""
     common_fields = {"cache": dataset_index_key(dataset, target), "roots": [target], **({"hand": hand} if hand else {})}
     for renewal in range(_RENEWALS + 1):
         try:
@@ -148,11 +128,7 @@ def _fetch_batch(
 
 
 def _renewed(dataset: Data, batch: Sequence[RemoteFile], way: DistributionSettings) -> Sequence[RemoteFile]:
-    """Return the same files with fresh URLs.
-
-    Raises:
-        AgentReplyError: A file was changed or deleted at the source.
-    """
+    """Return the same files with fresh URLs."""
     fresh = {file.relative: file for file in way.files(dataset)}
     for file in batch:
         current = fresh.get(file.relative)
@@ -193,11 +169,7 @@ def dataset_index_key(dataset: Data, target: str) -> dict[str, str]:
 
 
 def create_user_directory(host: Host, path: str) -> None:
-    """Create a directory that the login user may write to. Directories such as `/data` are created with sudo.
-
-    Raises:
-        RemoteCommandError: The directory cannot be created.
-    """
+    """Create a directory that the login user may write to. Directories such as `/data` are created with sudo."""
     if not host.try_run(RemoteCommand("mkdir", "-p", path, Raw("&& test -w"), path)).ok:
         mkdir = ("sudo", "-n", "mkdir", "-p", path)
         host.run(RemoteCommand(*mkdir, Raw('&& sudo -n chown "$(id -u):$(id -g)"'), path))

@@ -53,10 +53,6 @@ def distribute_to_peers(
         what: Returns the request fields that specify the files on a serving agent.
         take: Downloads the files on an agent from a serving node.
         report: Called with progress messages.
-
-    Raises:
-        RemoteCommandError: A node could not serve or download the files.
-        ConnectError: A node cannot be reached.
     """
     results: dict[int, _T] = {}
     for pairs in transfer_rounds(have, len(agents) - have):
@@ -91,12 +87,7 @@ def _serve_receivers(
 
 @contextmanager
 def serve_files(agent: Agent, what: Mapping[str, Any], report: Report) -> Iterator[PeerAddress]:
-    """Serve files from a node while the context is open.
-
-    Raises:
-        RemoteCommandError: The node cannot serve the files.
-        ConnectError: The node cannot be reached.
-    """
+    """Serve files from a node while the context is open."""
     node, certificate, token = agent.host.node, generate_certificate(datetime.now(UTC)), secrets.token_urlsafe(32)
     secret = {"token": token, "cert": certificate.pem, "key": certificate.key}
     stream = agent.stream("hand", {**what, "address": node.private_address, **secret})

@@ -21,12 +21,7 @@ from cloudgpu.text import plural, size_text
 
 
 def provide_dataset(dataset: Data, job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int:
-    """Mount a dataset on every node or copy it there. Return the bytes transferred.
-
-    Raises:
-        RemoteCommandError: A node could not download, verify or mount the dataset; the message names the node.
-        ConnectError: A node cannot be reached.
-    """
+    """Mount a dataset on every node or copy it there. Return the bytes transferred."""
     if dataset.mode == "mount":
         _mount(dataset, job, agents, way)
         return 0

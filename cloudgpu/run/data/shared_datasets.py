@@ -30,12 +30,7 @@ from cloudgpu.ssh.transfer.transfer import manifest_of
 def share_dataset(
     dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: DistributionSettings
 ) -> int:
-    """Copy a dataset to the first node and from there to the other nodes. Return the bytes read from the source.
-
-    Raises:
-        RemoteCommandError: A node could not download, serve or verify the dataset; the message names the node.
-        ConnectError: A node cannot be reached.
-    """
+    """Copy a dataset to the first node and from there to the other nodes. Return the bytes read from the source."""
     head, *rest = sorted(agents, key=lambda agent: agent.host.node.index)
     local = source_of(dataset.source).kind == "local"
     moved = copy_dataset(dataset, [head], listed, way)

@@ -35,11 +35,7 @@ def outputs_destination(recipe: Recipe, run_id: str) -> str:
 
 
 def start_uploads(job: Job, agents: Sequence[Agent], services: Services) -> None:
-    """Start a process on every node that uploads the node's outputs to S3 after the run.
-
-    Raises:
-        RemoteCommandError: A node's IAM role provides no credentials.
-    """
+    """Start a process on every node that uploads the node's outputs to S3 after the run."""
     to = outputs_destination(job.recipe, job.run_id)
     if not to:
         return

@@ -81,11 +81,6 @@ def fetch_tree(
         on_skipped: Called for each file that cannot be downloaded.
         on_bytes: Called with the progress.
         place: Returns the path below `to` of a path below `source`.
-
-    Raises:
-        UsageError: A pattern is not a valid glob.
-        StateError: A local file cannot be written, or the node sent a path outside `to`.
-        RemoteCommandError: A remote file cannot be read.
     """
     root = os.fsencode(to)
     names: list[str] = []
@@ -241,9 +236,6 @@ class _Download:
         """Receive the contents of some files, and move each complete file into place.
 
         Returns the files that the node could not send although it had listed them, and those that cannot be stored.
-
-        Raises:
-            _DiskFullError: The disk is full, although the files were to fit.
         """
         files = [item.entry for item in batch]
         running = self._host.start(verb_command("read", self._source), node_request(encode_message(files)))

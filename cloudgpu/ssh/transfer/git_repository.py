@@ -83,11 +83,7 @@ class GitRepository:
 
     @cached_property
     def tracked(self) -> frozenset[bytes]:
-        """The tracked files and the directories that contain them, relative to `top`. Directories end with a slash.
-
-        Raises:
-            UnreadableIndexError: The index has a format that this version does not read.
-        """
+        """The tracked files and the directories that contain them, relative to `top`. Directories end with a slash."""
         try:
             content = read_bytes(self.directory / "index", MANIFEST_BYTES)
         except FileNotFoundError:
@@ -98,11 +94,7 @@ class GitRepository:
 
 
 def tracked_names(index: bytes, hash_bytes: int) -> frozenset[bytes]:
-    """Return the files in an index, and the directories that contain them, which end with a slash.
-
-    Raises:
-        UnreadableIndexError: The index is damaged, or has a format that this version does not read.
-    """
+    """Return the files in an index, and the directories that contain them, which end with a slash."""
     try:
         return frozenset(_with_folders(_entries(index, hash_bytes)))
     except (struct.error, IndexError, ValueError) as err:
@@ -115,12 +107,7 @@ def parse_settings(text: str) -> dict[str, str]:
 
 
 def _entries(content: bytes, hash_bytes: int) -> Iterator[bytes]:
-    """Yield the names in an index. The name of a submodule ends with a slash.
-
-    Raises:
-        UnreadableIndexError: The index is in an unknown or split format.
-        ValueError: The index is damaged. This can also raise `struct.error` or `IndexError`.
-    """
+    """Yield the names in an index. The name of a submodule ends with a slash."""
     signature, version, count = struct.unpack_from(">4sLL", content)
     if signature != _SIGNATURE or version not in _VERSIONS:
         raise UnreadableIndexError("its index has an unknown format")

@@ -64,11 +64,7 @@ class ListedEntry(NamedTuple):
 
 
 def validate_listed(who: str, fields: object) -> ListedEntry:
-    """Validate an entry of a node's listing.
-
-    Raises:
-        StateError: The entry is malformed, or its path or symlink target is outside the directory.
-    """
+    """Validate an entry of a node's listing."""
     match fields:
         case [*plain, int(stored)] if len(plain) == len(Entry._fields) and stored >= 0:
             entry = validate_entry(who, plain)
@@ -79,11 +75,7 @@ def validate_listed(who: str, fields: object) -> ListedEntry:
 
 
 def validate_entry(who: str, fields: object) -> Entry:
-    """Validate a manifest entry from a node.
-
-    Raises:
-        StateError: The entry is malformed, or its path or symlink target is outside the directory.
-    """
+    """Validate a manifest entry from a node."""
     match fields:
         case [str(path), int(size), int(mtime_ns), int(mode), None | str() as link] if _plausible(size, mtime_ns):
             entry = Entry(path, size, mtime_ns, mode & 0o777, link)
@@ -101,11 +93,7 @@ def validate_entry(who: str, fields: object) -> Entry:
 
 
 def validate_skipped(who: str, fields: object) -> SkippedDownload:
-    """Validate a node's report of a file that it cannot send.
-
-    Raises:
-        StateError: The report is malformed.
-    """
+    """Validate a node's report of a file that it cannot send."""
     match fields:
         case [str(path), str(reason), bool(lost)]:
             return SkippedDownload(path[:_LONGEST_NAME], reason[:_LONGEST_REASON], lost)

@@ -62,9 +62,6 @@ def files_to_send(root: Path) -> FileListing:
     Symlinks to paths inside the directory are listed; absolute symlinks become relative when they are sent.
     Symlinks that point outside the directory, sockets, devices, and unreadable files and directories are listed in
     `skipped`.
-
-    Raises:
-        UsageError: `root` is not a directory, or an ignore file is UTF-16 text.
     """
     if not root.is_dir():
         raise UsageError(f"{root} is not a directory", hint="specify an existing directory")
@@ -258,11 +255,7 @@ def _read(entry: os.DirEntry[bytes], below: bytes, *, any_case: bool = False) ->
 
 
 def _content(path: Path) -> bytes:
-    """Return the content of an ignore file. As in git, a missing or unreadable file has no rules.
-
-    Raises:
-        UsageError: The file is UTF-16 text, none of whose lines would match, so that files to be ignored are sent.
-    """
+    """Return the content of an ignore file. As in git, a missing or unreadable file has no rules."""
     try:
         content = read_bytes(path, SETTINGS_BYTES)
     except OSError:

@@ -10,11 +10,7 @@ from cloudgpu.ssh.transfer.node_read import matches
 
 
 def glob_regex(pattern: str) -> str:
-    """Return a glob's regular expression over path bytes, as text with surrogates, which JSON preserves exactly.
-
-    Raises:
-        UsageError: The pattern is not a valid glob.
-    """
+    """Return a glob's regular expression over path bytes, as text with surrogates, which JSON preserves exactly."""
     bare = pattern.removeprefix("./").strip("/")
     try:
         translated = translate(os.fsencode(bare if bare not in ("", ".") else "**"))
@@ -26,11 +22,7 @@ def glob_regex(pattern: str) -> str:
 
 
 def glob_regexes(patterns: Sequence[str]) -> list[str]:
-    """Return the regular expressions of all patterns; if there are none, a regular expression that matches everything.
-
-    Raises:
-        UsageError: A pattern is not a valid glob.
-    """
+    """Return the regular expressions of all patterns, or one that matches everything if there are none."""
     return [glob_regex(pattern) for pattern in patterns or ("**",)]
 
 
@@ -38,9 +30,6 @@ def path_matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
     """Return a function that returns True for a path that matches at least one pattern.
 
     Without patterns, every path matches.
-
-    Raises:
-        UsageError: A pattern is not a valid glob.
     """
     compiled = [re.compile(os.fsencode(text), re.DOTALL) for text in glob_regexes(patterns)]
     return lambda path: any(matches(pattern, os.fsencode(path)) for pattern in compiled)

@@ -165,11 +165,7 @@ class DownloadDirectory:
         return True
 
     def _write(self, entry: Entry, descriptor: int, piece: memoryview) -> None:
-        """Write a piece of a file, or drop it if the file cannot be stored.
-
-        Raises:
-            OSError: The disk is full, or only the reserve is left.
-        """
+        """Write a piece of a file, or drop it if the file cannot be stored."""
         self._unchecked += len(piece)
         if self._unchecked >= _CHECK_EVERY_BYTES:
             self._unchecked = 0
@@ -225,11 +221,7 @@ class DownloadDirectory:
             self._make_parents(entry)
 
     def _move_into_place(self, entry: Entry) -> None:
-        """Move the received file or symlink into place.
-
-        Raises:
-            StateError: A local symlink, file or directory blocks the path.
-        """
+        """Move the received file or symlink into place."""
         self._make_parents(entry)
         try:
             self._part.replace(self._to / entry.path)
@@ -237,11 +229,7 @@ class DownloadDirectory:
             raise StateError(f"{self._to / entry.path} is a directory", hint=_MAKE_WAY) from err
 
     def _make_parents(self, entry: Entry) -> None:
-        """Create the directories above an entry. Reject symlinks among them, because they may lead anywhere.
-
-        Raises:
-            StateError: A local symlink or file blocks the path.
-        """
+        """Create the directories above an entry. Reject symlinks among them, because they may lead anywhere."""
         here = self._to
         for name in entry.path.split("/")[:-1]:
             here = here / name

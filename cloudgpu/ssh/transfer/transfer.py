@@ -45,11 +45,7 @@ exec cat -- "$from"
 
 
 def put_bytes(host: TransferConnection, content: bytes, path: str, *, mode: int) -> None:
-    """Write one file on the node. The file is renamed into place only after every byte has been received.
-
-    Raises:
-        RemoteCommandError: The remote file cannot be written.
-    """
+    """Write one file on the node. The file is renamed into place only after every byte has been received."""
     command = RemoteCommand("sh", "-c", _PUT, "sh", path, str(len(content)), f"{mode:o}")
     result = host.try_run(command, stdin=content)
     if not result.ok:
@@ -57,12 +53,7 @@ def put_bytes(host: TransferConnection, content: bytes, path: str, *, mode: int)
 
 
 def get_file(host: TransferConnection, path: str, to: Path) -> None:
-    """Download one file; `to` is written completely or not at all.
-
-    Raises:
-        RemoteCommandError: The remote file cannot be read.
-        StateError: The local file cannot be written.
-    """
+    """Download one file; `to` is written completely or not at all."""
     running = host.start(RemoteCommand("sh", "-c", _GET, "sh", path))
     try:
         with DownloadDirectory(to.parent) as landing:
@@ -84,10 +75,6 @@ def send_tree(
     `files` also contains the empty directories, whose paths end with a slash.
 
     Files that change while they are being read are sent again, at most twice.
-
-    Raises:
-        StateError: A local file cannot be read, or keeps changing.
-        RemoteCommandError: A remote file cannot be written.
     """
     sent = 0
     changed: list[str] = []
@@ -110,11 +97,7 @@ def send_tree(
 
 
 def claim_tree(host: TransferConnection, to: str) -> None:
-    """Create a remote directory or adopt an empty one, so that `send_tree` may change its contents later.
-
-    Raises:
-        RemoteCommandError: The directory has contents that cloudgpu did not put there, or cannot be created.
-    """
+    """Create a remote directory or adopt an empty one, so that `send_tree` may change its contents later."""
     ask_node(host, verb_command("claim", to), b"", f"cannot write {to}")
 
 

@@ -75,11 +75,7 @@ class AlibabaArgs:
 
     @classmethod
     def read(cls, config: pulumi.Config) -> "AlibabaArgs":
-        """Read and validate every setting.
-
-        Raises:
-            pulumi.RunError: A setting is missing or invalid; the message contains its key.
-        """
+        """Read and validate every setting."""
         return cls(
             cluster=_matching(config, "cluster", _NAME),
             owner=config.require("owner"),

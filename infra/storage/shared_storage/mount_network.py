@@ -23,10 +23,9 @@ class StorageNetwork:
 
 
 def find_storage_network(args: StorageArgs, parent: pulumi.Resource) -> StorageNetwork:
-    """Return the VPC and one subnet per zone. Look them up synchronously, because each subnet may need a mount target.
+    """Return the VPC and one subnet per zone.
 
-    Raises:
-        pulumi.RunError: There are no subnets, or they belong to several VPCs or to a VPC other than `vpc_id`.
+    Look them up synchronously, because each subnet may need a mount target.
     """
     options = pulumi.InvokeOptions(parent=parent)
     vpc_id = args.vpc_id

@@ -63,11 +63,7 @@ class StorageArgs:
 
     @classmethod
     def read(cls, config: pulumi.Config) -> "StorageArgs":
-        """Read and validate every setting.
-
-        Raises:
-            pulumi.RunError: A setting is missing or invalid; the message contains its key.
-        """
+        """Read and validate every setting."""
         kind = _kind(config)
         keep = _yes(config, "keep", default=True)
         return cls(

@@ -56,13 +56,7 @@ def _seen(dataset: Data, url: str, name: str) -> RemoteFile:
 
 
 def _followed(url: str) -> SourceResponse:
-    """Follow redirects and return the final response.
-
-    Raises:
-        OSError: The server is unreachable or does not respond before the timeout.
-        HTTPException: The response is not valid HTTP.
-        ValueError: A redirect has no valid target, or there are too many redirects.
-    """
+    """Follow redirects and return the final response."""
     first, client = url, Client(_WITHIN_S, most_bytes=0)
     headers = {"Range": "bytes=0-0", "Accept-Encoding": "identity", "User-Agent": "cloudgpu"}
     for _ in range(_HOPS):

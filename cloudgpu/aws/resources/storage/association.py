@@ -136,9 +136,6 @@ def list_associations(fsx: Any, **request: Any) -> Iterator[Found]:  # noqa: ANN
     """Yield the data repository associations that a request selects, from every page of the response.
 
     Botocore has no paginator for this call, and a paginator would reject a repeated token.
-
-    Raises:
-        CloudError: A page repeats the token of an earlier page.
     """
     seen_tokens: set[str] = set()
     while True:

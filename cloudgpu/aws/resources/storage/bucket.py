@@ -38,9 +38,6 @@ class BucketHandler(DescribedHandler):
 
         Check first that the bucket does not exist, because S3 in us-east-1 reports success if the caller already owns
         the bucket.
-
-        Raises:
-            BadRequestError: A bucket with this name already exists.
         """
         name = inputs["bucket"]
         if bucket_tags(ctx.clients, name) is not None:
@@ -72,11 +69,7 @@ class BucketHandler(DescribedHandler):
         return _physical(ctx.clients, physical_id, new, tags)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
-        """Delete the bucket. If `forceDestroy` is set, delete its contents first.
-
-        Raises:
-            BadRequestError: The bucket is not empty, and `forceDestroy` is not set.
-        """
+        """Delete the bucket. If `forceDestroy` is set, delete its contents first."""
         if outputs.get("forceDestroy"):
             empty_bucket(ctx.clients, physical_id)
         try:

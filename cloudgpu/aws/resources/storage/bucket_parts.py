@@ -24,21 +24,12 @@ class BucketPartHandler(DescribedHandler):
     replaced_by = frozenset({"bucket"})
 
     def check(self, inputs: Properties) -> Properties:
-        """Check the properties. Tags are rejected because the setting cannot be tagged.
-
-        Raises:
-            UnsupportedError: A property is not supported; the message lists every such property.
-            BadRequestError: A required property is missing.
-        """
+        """Check the properties. Tags are rejected because the setting cannot be tagged."""
         self._refuse({"tags"} & {key for key, value in inputs.items() if value})
         return super().check(inputs)
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Apply the setting. Retry while a new bucket is not yet visible everywhere.
-
-        Raises:
-            CloudError: The AWS request failed or AWS is unreachable.
-        """
+        """Apply the setting. Retry while a new bucket is not yet visible everywhere."""
 
         def attempt() -> None:
             with convert_errors(f"setting {self.noun} of bucket {inputs['bucket']}"):

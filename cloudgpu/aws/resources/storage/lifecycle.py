@@ -33,11 +33,7 @@ class FileSystemHandler(DescribedHandler):
     release_s: ClassVar[float] = 600
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
-        """Create the resource, with its tags in the same call if it has tags, and wait until it is usable.
-
-        Raises:
-            CloudError: A request failed, AWS could not create the resource, or the time limit was exceeded.
-        """
+        """Create the resource, with its tags in the same call if it has tags, and wait until it is usable."""
         with convert_errors(f"creating {self.noun}"):
             physical_id = self._make(ctx, inputs)
         return self._settled(ctx, physical_id, inputs)

@@ -26,12 +26,7 @@ class MountTargetHandler(FileSystemHandler):
     over = frozenset({"deleted"})
 
     def check(self, inputs: Properties) -> Properties:
-        """Check the properties. Tags are rejected because a mount target cannot be tagged.
-
-        Raises:
-            UnsupportedError: A property is not supported; the message lists every such property.
-            BadRequestError: A required property is missing.
-        """
+        """Check the properties. Tags are rejected because a mount target cannot be tagged."""
         self._refuse({"tags"} & {key for key, value in inputs.items() if value})
         return super().check(inputs)
 

@@ -26,10 +26,6 @@ class CapacityRetry:
         """Call `attempt` once, and then again with pauses while capacity is temporarily unavailable.
 
         `attempt` must not leave resources behind when it fails.
-
-        Raises:
-            NoCapacityError: There is no capacity, and either the time limit has passed or waiting would not help.
-            CloudGpuError: `attempt` raised any other error.
         """
         clock = self._context.clock
         until = clock.now() + self._limit

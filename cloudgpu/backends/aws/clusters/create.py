@@ -62,16 +62,6 @@ class Provisioning:
         With `retry_s`, retry for that many seconds while there is no capacity. Every round creates a cluster record
         with a new token and expiry, so that waiting neither shortens the cluster's lifetime nor raises its worst-case
         cost.
-
-        Raises:
-            PlanError: The plan has an error finding.
-            BusyError: Another process is working on this cluster, the cluster is being deleted, or a cluster from
-                another state home has the same name.
-            NoCapacityError: None of the candidates could be launched. Nothing is left running.
-            UsageError: A cluster with this name does not match the plan, or has expired.
-            StateError: Nodes of the cluster are not running, or the cluster belongs to another account or endpoint.
-            CloudError: AWS rejected a request.
-            TeardownError: The launch failed, and its resources could not be deleted.
         """
         require_applicable(plan, name)
         with hold_lease(self._context, name):
@@ -201,9 +191,6 @@ def require_gang_launch(plan: Plan, record: ClusterRecord) -> None:
 
     The plan reports the same (the check `all-or-none`) for the engine of the settings. A record of an earlier version
     names its own engine.
-
-    Raises:
-        UsageError: The engine is pulumi, and the plan has several nodes and a spot candidate.
     """
     is_spot = any(candidate.market == "spot" for candidate in plan.candidates)
     if record.identity.engine == "pulumi" and plan.nodes > 1 and is_spot:
@@ -216,9 +203,6 @@ def require_same_engine(context: CloudContext, record: ClusterRecord) -> None:
     """Reject a cluster that another engine created.
 
     The engines keep separate state, so neither can update or delete the other's resources.
-
-    Raises:
-        UsageError: The requested engine differs from the engine that created the cluster.
     """
     requested = context.cloud.requested_engine
     if requested and requested != record.identity.engine:
@@ -232,11 +216,6 @@ def reuse_cluster(context: CloudContext, name: str, plan: Plan) -> ProvisionedCl
     """Verify that a running cluster matches the plan, and authorize SSH from the caller's address.
 
     Also allow the nodes to access the S3 locations of the plan's recipe.
-
-    Raises:
-        UsageError: The cluster does not exist, is not running, has expired, or does not match the plan or the engine.
-        StateError: Some of the cluster's nodes are not running, or the cluster belongs to another account or endpoint.
-        BusyError: Another process is working on this cluster, or the cluster is being deleted.
     """
     record = find_running_cluster(context, name)
     require_same_engine(context, record)
@@ -250,10 +229,6 @@ def authorize_data(context: CloudContext, record: ClusterRecord, recipe: Recipe)
     """Allow the nodes of an existing cluster to access the S3 locations of a recipe, for this run and later ones.
 
     A role or instance profile of the user is never changed.
-
-    Raises:
-        BusyError: Another process is working on this cluster.
-        CloudError: AWS rejected a request.
     """
     config = record.placement.config
     granted, needed = RoleGrants.from_config(config), role_grants(recipe)

@@ -58,28 +58,13 @@ class Teardown:
         self._launches = UnansweredLaunches(context)
 
     def down(self, name: str, default_region: str) -> DeletionResult:
-        """Delete a cluster, whether recorded or found only by a tag search. Succeed if there is nothing to delete.
-
-        Raises:
-            TeardownError: Some resources remain, or a region cannot be searched.
-            StateError: The cluster belongs to another account or endpoint.
-            BusyError: Another process is working on this cluster.
-            UsageError: The cluster with this name belongs to another user, or the name is invalid.
-            LedgerError: The cluster is deleted, but the ledger cannot be read or written.
-        """
+        """Delete a cluster, whether recorded or found only by a tag search. Succeed if there is nothing to delete."""
         ended = self.delete(name, default_region)
         check_recorded(self._context, ended, f"cluster {name} is deleted, verified by tag search")
         return ended
 
     def delete(self, name: str, default_region: str) -> DeletionResult:
-        """Delete a cluster like `down`, but let the caller check whether the deletion could be recorded.
-
-        Raises:
-            TeardownError: Some resources remain, or a region cannot be searched.
-            StateError: The cluster belongs to another account or endpoint.
-            BusyError: Another process is working on this cluster.
-            UsageError: The cluster with this name belongs to another user, or the name is invalid.
-        """
+        """Delete a cluster like `down`, but let the caller check whether the deletion could be recorded."""
         with hold_lease_to_delete(self._context, require_cluster_name(name)):
             return self._delete_locked(name, default_region)
 
@@ -93,10 +78,6 @@ class Teardown:
         """Delete a recorded cluster. The caller must hold the cluster's lease.
 
         Without `whose`, delete only resources tagged with the cluster's token, and do not cancel the cluster's runs.
-
-        Raises:
-            TeardownError: Some resources remain, or a region cannot be searched.
-            StateError: The cluster belongs to another account or endpoint.
         """
         record = self._context.records.cluster(record.name) or record
         check_identity(record, self._context.cloud)
@@ -130,12 +111,7 @@ class Teardown:
         )
 
     def delete_region(self, record: ClusterRecord, region: str) -> None:
-        """Delete the cluster's resources in one region.
-
-        Raises:
-            TeardownError: Some resources remain in the region.
-            StateError: The engine's state cannot be read or written, or the Pulumi CLI is not installed.
-        """
+        """Delete the cluster's resources in one region."""
         try:
             engine = self._context.cloud.engine(record)
         except UsageError as err:
@@ -157,12 +133,7 @@ class Teardown:
             return None
 
     def _end_unrecorded(self, name: str, default_region: str) -> DeletionResult:
-        """Delete resources tagged with the name in the default region and in every region in the ledger or journals.
-
-        Raises:
-            UsageError: All resources with this name belong to another user.
-            TeardownError: Some resources remain, or a region cannot be searched.
-        """
+        """Delete resources tagged with the name in the default region and in every region in the ledger or journals."""
         rows = self._billing.rows_without_record(name)
         regions = _distinct([default_region, *self._regions_of(name, rows)])
         done = UnrecordedTeardown(self._context, name, regions).end()

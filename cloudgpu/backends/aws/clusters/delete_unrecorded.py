@@ -47,12 +47,7 @@ class UnrecordedTeardown:
         self._failures = RegionFailures(name, regions)
 
     def end(self) -> UnrecordedResult:
-        """Delete the cluster's resources and storage, and close its ledger rows in regions that are confirmed empty.
-
-        Raises:
-            UsageError: All resources with this name belong to another user.
-            TeardownError: Some resources remain, or a region cannot be searched.
-        """
+        """Delete the cluster's resources and storage, and close its ledger rows in regions that are confirmed empty."""
         started_at = self._context.clock.now()
         rows = self._billing.rows_without_record(self._name)
         opened = {row.spending.entry_id for row in rows if row.state == "open"}

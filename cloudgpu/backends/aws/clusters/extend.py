@@ -61,15 +61,6 @@ class ClusterExtender:
         """Extend a cluster's expiry to a time, or by a duration.
 
         `max_usd` replaces the recipe's budget for this cluster.
-
-        Raises:
-            UsageError: The cluster is not running, the new expiry is too early or too late, or the cluster's Capacity
-                Block ends before the new expiry.
-            BudgetError: The worst-case cost would exceed the budget.
-            StateError: Some nodes are not running, a node did not confirm the new expiry, or the cluster was created by
-                a version of cloudgpu whose program differs.
-            ConnectError: A node is unreachable, so it still has the old timer. Other nodes may have the new timer.
-            BusyError: Another process is working on this cluster.
         """
         with hold_lease(self._context, name):
             record = require_extendable(self._context, name, max_usd)
@@ -84,13 +75,7 @@ class ClusterExtender:
             return record_confirmation(self._context, later, before)
 
     def _later(self, record: ClusterRecord, before: datetime, until: datetime) -> ClusterRecord:
-        """Return the record with the new expiry.
-
-        Raises:
-            UsageError: The new expiry is too late.
-            BudgetError: The worst-case cost would exceed the budget.
-            CloudError: The cluster's Capacity Block cannot be looked up.
-        """
+        """Return the record with the new expiry."""
         first = record.lifecycle.first_expires_at or before
         if until > first + EXTENDABLE:
             latest = format_utc(first + EXTENDABLE)
@@ -107,12 +92,7 @@ class ClusterExtender:
         return later
 
     def _refuse_beyond_block(self, record: ClusterRecord, until: datetime) -> None:
-        """Reject an expiry later than 30 minutes before a Capacity Block ends, when AWS starts reclaiming its nodes.
-
-        Raises:
-            UsageError: The new expiry is too late.
-            CloudError: The block cannot be looked up.
-        """
+        """Reject an expiry later than 30 minutes before a Capacity Block ends, when AWS starts reclaiming its nodes."""
         if record.placement.market != "capacity-block":
             return
         block, region = record.placement.config["reservation"], record.placement.region
@@ -132,11 +112,7 @@ class ClusterExtender:
             )
 
     def _refuse_other_changes(self, later: ClusterRecord) -> None:
-        """Reject the extension if the program would create, replace or delete resources of the running cluster.
-
-        Raises:
-            StateError: Another version of cloudgpu created the cluster with a different program.
-        """
+        """Reject the extension if the program would create, replace or delete resources of the running cluster."""
         steps = self._context.cloud.engine(later).preview(stack_of(self._context.home, later))
         changed = sorted({step.name for step in steps if step.operation not in IN_PLACE_OPERATIONS})
         if changed:
@@ -152,12 +128,7 @@ class ClusterExtender:
         self._context.cloud.retag(own, {_EXPIRES: later.placement.config["expiresAt"]})
 
     def _rearm(self, later: ClusterRecord) -> None:
-        """Set the new power-off timer on every node.
-
-        Raises:
-            ConnectError: A node is unreachable.
-            StateError: A node did not confirm the new expiry.
-        """
+        """Set the new power-off timer on every node."""
         stored = stored_inventory(self._context.home, later)
         nodes = mark_booted_nodes(self._context.records, stored, self._context.clock.now()).nodes
         hosts = self._connect(nodes, self._context.emit)

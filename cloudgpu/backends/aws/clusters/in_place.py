@@ -17,10 +17,6 @@ def update_in_place(
     """Apply changed settings, and return the updated record.
 
     If the update would create, replace or delete resources, change nothing and emit a note that begins with `refused`.
-
-    Raises:
-        BusyError: Another process is working on this cluster.
-        CloudError: AWS rejected a request.
     """
     with hold_lease(context, record.name):
         record = context.records.cluster(record.name) or record

@@ -37,12 +37,7 @@ class CandidateLauncher:
         self._cooldowns = Cooldowns(context.home, context.clock)
 
     def at(self, plan: Plan, record: ClusterRecord, candidate: Candidate) -> tuple[ClusterRecord, AppliedStack]:
-        """Create the cluster on this candidate, and return the updated record and the applied stack.
-
-        Raises:
-            LaunchError: AWS did not launch the candidate. If some instances were launched, they have been terminated.
-            CloudGpuError: Another step failed. The resources created so far still exist.
-        """
+        """Create the cluster on this candidate, and return the updated record and the applied stack."""
         context = self._context
         context.emit(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h", detail=True))
         existing = program_choices(plan.recipe, self._requester)

@@ -49,11 +49,7 @@ class LedgerCloser:
         return cls(context, frozenset(alive))
 
     def close(self, entries: Iterable[LedgerEntry]) -> None:
-        """Close the open entries. Call this after a search has confirmed that none of their resources remain.
-
-        Raises:
-            LedgerError: The ledger cannot be written.
-        """
+        """Close the open entries. Call this after a search has confirmed that none of their resources remain."""
         still_open = [entry for entry in entries if entry.state == "open"]
         for entry in still_open:
             self._close(entry, self.context.cloud.time.now())

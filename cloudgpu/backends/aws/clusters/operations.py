@@ -35,58 +35,35 @@ class CloudClusters(ClusterOperations):
         keep_on_failure: bool = False,
         retry_s: int = 0,
     ) -> ProvisionedCluster:
-        """Create a cluster. If it already exists, verify that it matches the plan and make no changes.
-
-        Raises:
-            CloudGpuError: See `Provisioning.up`.
-        """
+        """Create a cluster. If it already exists, verify that it matches the plan and make no changes."""
         provisioning = Provisioning(self.context, requester)
         return provisioning.up(plan, name, run_id=run_id, keep_on_failure=keep_on_failure, retry_s=retry_s)
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
-        """Verify that a running cluster matches the plan, open port 22 to the caller's address, and return the cluster.
-
-        Raises:
-            CloudGpuError: See `reuse_cluster`.
-        """
+        """Verify that a running cluster matches the plan, open port 22 to the caller, and return the cluster."""
         return reuse_cluster(self.context, name, plan)
 
     def delete(self, name: str, default_region: str) -> DeletionResult:
-        """Delete a cluster and verify by a tag search that nothing is left.
-
-        Raises:
-            CloudGpuError: See `Teardown.down`.
-        """
+        """Delete a cluster and verify by a tag search that nothing is left."""
         return Teardown(self.context).down(name, default_region)
 
     def extend(
         self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
     ) -> ExtensionResult:
-        """Extend a cluster's expiry on every node, to a time or by a duration. `max_usd` replaces the cluster's budget.
+        """Extend a cluster's expiry on every node, to a time or by a duration.
 
-        Raises:
-            CloudGpuError: See `ClusterExtender.extend`.
+        `max_usd` replaces the cluster's budget.
         """
         return ClusterExtender(self.context, self.context.backend.connect).extend(
             name, until=until, by=by, max_usd=max_usd
         )
 
     def authorize(self, record: ClusterRecord) -> ClusterRecord:
-        """Open port 22 of a running cluster to the caller's current address.
-
-        Raises:
-            BusyError: The caller's address has changed, and another process is working on this cluster.
-            CloudError: The cloud rejected a request.
-        """
+        """Open port 22 of a running cluster to the caller's current address."""
         return authorize_ssh(self.context, record)
 
     def record_costs(self, record: ClusterRecord) -> None:
-        """Restore missing ledger rows, and record the termination times of terminated nodes.
-
-        Raises:
-            LedgerError: The ledger is not lenient and cannot be written.
-            CloudError: The cloud rejected a request.
-        """
+        """Restore missing ledger rows, and record the termination times of terminated nodes."""
         if record.placement.instance_ids:
             restore_missing_rows(self.context, record)
             record_node_ends(self.context, rows_of(self.context.ledger, record.name, record.identity.token))

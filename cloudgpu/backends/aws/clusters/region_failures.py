@@ -63,11 +63,6 @@ class RegionFailures:
 
         Args:
             remarks: Region -> additional explanation for the user.
-
-        Raises:
-            CloudGpuError: The cluster has a single region, which failed with a single error, and there are no remarks.
-                The error is raised unchanged.
-            TeardownError: Any other failure. The message lists every failed region.
         """
         errors = [err for noted in self._errors.values() for err in noted]
         if not errors:

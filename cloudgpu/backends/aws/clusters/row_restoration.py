@@ -26,9 +26,6 @@ def restore_missing_rows(context: CloudContext, record: ClusterRecord) -> None:
 
     If the cloud no longer reports a node's launch time, the creation time of the cluster's record is used instead. The
     bill may then be too high, but not too low.
-
-    Raises:
-        LedgerError: The ledger is not lenient and cannot be written.
     """
     ledger = context.ledger
     nodes = missing_nodes(record, rows_of(ledger, record.name, record.identity.token))
@@ -49,9 +46,6 @@ def record_launches(context: CloudContext, row: Spending, instance_ids: Sequence
 
     An instance that failed before it ran is not billed, and is left out. An instance that the cloud does not list is
     billed from the time `otherwise`.
-
-    Raises:
-        LedgerError: The row is closed, or the ledger cannot be used.
     """
     known = _lifetimes(context, row.region, instance_ids)
     billed = [node for node in instance_ids if node not in known or not known[node].never_ran]

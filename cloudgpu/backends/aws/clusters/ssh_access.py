@@ -14,10 +14,6 @@ def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord
     """Open port 22 of a running cluster to the caller's address, or repair drift if the address is already allowed.
 
     If the update would create, replace or delete resources, change nothing and emit a note.
-
-    Raises:
-        BusyError: The caller's address has changed, and another process is working on this cluster.
-        CloudError: AWS rejected a request.
     """
     cidr = detect_caller_cidr(context, record)
     authorized = record.placement.config.get("sshCidr", cidr)

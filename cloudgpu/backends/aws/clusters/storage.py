@@ -43,11 +43,6 @@ class ClusterStorage:
 
         New storage is recorded before it is created. `existing` contains the cluster program's settings for existing
         resources that the user selected; `planned` the subnet that the plan chose for each zone of the region.
-
-        Raises:
-            UsageError: The storage is unreachable from the nodes' VPC.
-            StateError: Storage that the plan relies on no longer exists, or cannot be mounted in the candidate's zone.
-            CloudGpuError: Storage cannot be created.
         """
         record = self._delete_elsewhere(record, candidate)
         if not recipe.storage:
@@ -70,12 +65,7 @@ class ClusterStorage:
         return record, MountableStorage(mounts, tuple(groups))
 
     def attach(self, record: ClusterRecord, instance_ids: Sequence[str]) -> None:
-        """Attach the cluster's EBS volumes to its node, which waits for the volumes while booting.
-
-        Raises:
-            BusyError: A volume is attached to another instance.
-            CloudError: AWS rejected the request.
-        """
+        """Attach the cluster's EBS volumes to its node, which waits for the volumes while booting."""
         for number, row in enumerate(row for row in record.placement.storage if row.kind == "ebs"):
             self.context.emit(Note(f"attaching storage {row.name} to {instance_ids[0]}"))
             self.context.cloud.storage().attach(row.region, row.id, instance_ids[0], number)
@@ -84,10 +74,6 @@ class ClusterStorage:
         """Delete the cluster's storage that is marked for deletion. Return the deleted and the retained storage.
 
         The nodes must be terminated first.
-
-        Raises:
-            BusyError: Instances are using the storage.
-            TeardownError: Some resources remain.
         """
         ending = [(row.name, row.region) for row in record.placement.storage if row.ends]
         _all_or_raise(ending, lambda name, region: self._delete(record, name, region))
@@ -112,12 +98,7 @@ class ClusterStorage:
         ]
 
     def delete_unrecorded(self, cluster: str, regions: Sequence[str]) -> StorageOutcome:
-        """Delete the disposable storage that was created for a cluster with this name, except storage of other owners.
-
-        Raises:
-            BusyError: Instances are using the storage.
-            TeardownError: Some resources remain.
-        """
+        """Delete the disposable storage created for a cluster with this name, except storage of other owners."""
         deleted: list[TaggedStorage] = []
 
         def end_in(_: str, region: str) -> None:
@@ -133,13 +114,7 @@ class ClusterStorage:
         return StorageOutcome(tuple(stored.name for stored in deleted))
 
     def end_orphan(self, name: str, token: str, region: str) -> None:
-        """Delete storage that a sweep found: by its record if this state home has one, otherwise by its tags.
-
-        Raises:
-            BusyError: Instances are using the storage.
-            NewerFormatError: A newer version wrote the record of the storage.
-            TeardownError: Some resources remain.
-        """
+        """Delete storage that a sweep found: by its record if this state home has one, otherwise by its tags."""
         records = StorageRecords(self.context.home)
         record = records.get_if_readable(name, lambda text: self.context.emit(Note(text)))
         if record is not None and record.token == token:
@@ -246,12 +221,7 @@ def _own_subnet(candidate: Candidate) -> dict[str, str]:
 
 
 def _all_or_raise(pieces: Sequence[tuple[str, str]], end: Callable[[str, str], object]) -> None:
-    """Call `end` for every (name, region) pair. A failed call does not stop the remaining calls.
-
-    Raises:
-        TeardownError: Several calls failed. The error lists everything that remains.
-        CloudGpuError: One call failed. Its error is raised unchanged.
-    """
+    """Call `end` for every (name, region) pair. A failed call does not stop the remaining calls."""
     errors: list[CloudGpuError] = []
     for name, region in pieces:
         try:
@@ -309,11 +279,7 @@ def _is_near(row: AttachedStorage, candidate: Candidate) -> bool:
 def _find_existing(
     row: AttachedStorage, candidate: Candidate, storage_in_region: Mapping[str, TaggedStorage]
 ) -> TaggedStorage:
-    """Return the row's existing storage if it can be mounted in the candidate's location.
-
-    Raises:
-        StateError: The storage does not exist, is in another zone, or cannot be mounted.
-    """
+    """Return the row's existing storage if it can be mounted in the candidate's location."""
     found = storage_in_region.get(row.name)
     if found is None or found.data is None or not found.data.ready:
         message = f"storage {row.name} does not exist in {row.region}, or is not ready to be mounted"

@@ -127,12 +127,7 @@ class TagSearch:
         )
 
     def _empty_region(self, name: str, region: str, whose: ResourceFilter) -> list[str]:
-        """Delete the resources found in one region and search again.
-
-        Raises:
-            TeardownError: A resource could not be deleted, or the second search found resources.
-            CloudGpuError: The region cannot be searched.
-        """
+        """Delete the resources found in one region and search again."""
         found = self.search(name, [region], whose).complete()
         if not found:
             return []

@@ -56,11 +56,7 @@ class AwsStorage:
         return self.engines.asked_for
 
     def engine(self, record: StorageRecord) -> Engine:
-        """Return the engine that creates and deletes this storage, configured with the storage's tags and identity.
-
-        Raises:
-            UsageError: The engine is Pulumi, but the Pulumi CLI is not installed.
-        """
+        """Return the engine that creates and deletes this storage, configured with the storage's tags and identity."""
         return self.engines.engine(record, storage_tags(record))
 
     def found(self, region: str, name: str = "") -> Sequence[TaggedStorage]:

@@ -39,28 +39,14 @@ class StorageManager:
         self._unsaved: list[str] = []
 
     def choose_subnets(self, request: StorageRequest, network: NetworkRequest) -> MountSubnets | None:
-        """Return the subnets for a new file system; None for other storage, and for storage that already exists.
-
-        Raises:
-            PlanError: The VPC has no subnet in which the nodes that would mount the file system can run.
-            CloudError: The VPC cannot be read for a reason other than a missing permission.
-        """
+        """Return the subnets for a new file system; None for other storage, and for storage that already exists."""
         if request.kind not in FILE_SYSTEMS or self._records.get(request.name) is not None:
             return None
         seen = self._cloud.network(request.region, network)
         return require_mount_subnets(request.label, seen, request.place, mount_need(request.kind, seen, network))
 
     def create(self, request: StorageRequest) -> CreatedStorage:
-        """Create storage or finish an interrupted creation. Existing storage that matches is left unchanged.
-
-        Raises:
-            UsageError: Storage with this name already exists with different options, another engine or another owner.
-            BusyError: The storage is being deleted, or another process is working on it.
-            StateError: The storage was created in another account or endpoint.
-            BadRequestError: The bucket to link does not exist.
-            TeardownError: The creation failed, and some resources could not be deleted.
-            CloudGpuError: The creation failed; no resources remain.
-        """
+        """Create storage or finish an interrupted creation. Existing storage that matches is left unchanged."""
         with self._lease(request.name).hold(tidy=True):
             record = self._records.get(request.name)
             if record is not None:
@@ -78,22 +64,11 @@ class StorageManager:
             return CreatedStorage(self._made(record), made=True)
 
     def rows(self, region: str) -> tuple[StorageRow, ...]:
-        """Return the storage in `region` and in every region that the storage records list.
-
-        Raises:
-            CloudError: A region cannot be queried.
-        """
+        """Return the storage in `region` and in every region that the storage records list."""
         return list_storage(self._cloud, self._records.all(), region)
 
     def find_deletable(self, name: str, region: str, *, delete_data: bool) -> TaggedStorage | None:
-        """Return the existing storage for the confirmation prompt, or None if no resource has the storage's tag.
-
-        Raises:
-            UsageError: The storage contains protected data and `delete_data` is False, or another user owns it.
-            BusyError: Instances are using the storage.
-            StateError: The storage was created in another account or endpoint.
-            CloudError: A request to the cloud failed.
-        """
+        """Return the existing storage for the confirmation prompt, or None if no resource has the storage's tag."""
         record = self._known(require_storage_name(name))
         found = self._found(name, record, region)
         _refuse_kept(name, record, found, delete_data=delete_data)
@@ -101,14 +76,7 @@ class StorageManager:
         return found[0] if found else None
 
     def delete(self, name: str, region: str, *, delete_data: bool) -> DeletedStorage:
-        """Delete storage with its data and verify that nothing is left.
-
-        Raises:
-            UsageError: The storage contains protected data and `delete_data` is False, or another user owns it.
-            BusyError: Instances are using the storage, or another process is working on it.
-            StateError: The storage was created in another account or endpoint.
-            TeardownError: Some resources remain.
-        """
+        """Delete storage with its data and verify that nothing is left."""
         with self._lease(name).hold(tidy=True, required=False) as lease:
             if lease.problem:
                 self._context.emit(Note(f"{lease.problem}; deleting storage {name} anyway"))
@@ -132,12 +100,7 @@ class StorageManager:
             return DeletedStorage(name, record is not None, parts)
 
     def check_recorded(self, name: str) -> None:
-        """Raise an error if the deletion could not be recorded.
-
-        Raises:
-            LedgerError: The ledger cannot be read or written.
-            StateError: The record cannot be removed.
-        """
+        """Raise an error if the deletion could not be recorded."""
         if isinstance(self._context.ledger, LenientLedger):
             self._context.ledger.check(f"storage {name} is deleted, verified by tag search")
         if self._unsaved:
@@ -256,11 +219,7 @@ class StorageManager:
         )
 
     def _end(self, name: str, record: StorageRecord | None, found: Sequence[TaggedStorage]) -> None:
-        """Delete the resources in the journal and those found by a tag search, and verify with a second search.
-
-        Raises:
-            TeardownError: Some resources remain; the error lists them.
-        """
+        """Delete the resources in the journal and those found by a tag search, and verify with a second search."""
         left: list[str] = []
         if record is not None:
             left = self._end_recorded(record, found)
@@ -303,23 +262,14 @@ class StorageManager:
         return [stored for stored in found if stored.token in tokens]
 
     def _known(self, name: str) -> StorageRecord | None:
-        """Return the storage's record. If it is missing or damaged, return None, because a tag search is sufficient.
-
-        Raises:
-            StateError: The storage was created in another account or endpoint, which a search does not cover, or its
-                record was written by a newer version.
-        """
+        """Return the storage's record. If it is missing or damaged, return None, because a tag search is sufficient."""
         record = self._records.get_if_readable(name, lambda text: self._context.emit(Note(text)))
         if record is not None:
             self._check_identity(record)
         return record
 
     def _found(self, name: str, record: StorageRecord | None, region: str) -> list[TaggedStorage]:
-        """Return the storage that matches the record or, without a record, the storage that no other user owns.
-
-        Raises:
-            UsageError: All storage with this name belongs to another user.
-        """
+        """Return the storage that matches the record or, without a record, the storage that no other user owns."""
         found = self._cloud.found(record.region if record else region, name)
         if record is not None:
             return [stored for stored in found if stored.token == record.token]

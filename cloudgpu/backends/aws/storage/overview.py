@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def list_storage(cloud: StorageCloud, records: Sequence[StorageRecord], default_region: str) -> tuple[StorageRow, ...]:
-    """List the storage of all owners in the default region and the regions of the records, sorted by name.
-
-    Raises:
-        CloudError: A region cannot be queried.
-    """
+    """List the storage of all owners in the default region and the regions of the records, sorted by name."""
     known = [record for record in records if (record.target, record.endpoint) == (cloud.target, cloud.endpoint)]
     regions = sorted({default_region, *(record.region for record in known)})
     found = [stored for region in regions for stored in cloud.found(region)]

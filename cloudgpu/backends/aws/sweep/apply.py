@@ -37,11 +37,7 @@ class UnrecordedDeletion:
     clock: Clock
 
     def delete(self, cluster: ClusterResources) -> None:
-        """Delete a cluster and close its ledger rows in every region that is confirmed empty.
-
-        Raises:
-            TeardownError: Some resources remain, or a region cannot be searched.
-        """
+        """Delete a cluster and close its ledger rows in every region that is confirmed empty."""
         started_at = self.clock.now()
         regions = [region for region in cluster.regions if region != GLOBAL]
         failures = RegionFailures(cluster.cluster, regions or cluster.regions)

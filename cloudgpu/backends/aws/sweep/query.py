@@ -38,13 +38,7 @@ class SweepQuery:
     emit: Emit
 
     def find(self, regions: Sequence[str]) -> SweepFindings:
-        """Search these regions, or by default every enabled region and IAM. The result includes failed searches.
-
-        Raises:
-            UsageError: A region is not enabled in the account.
-            CloudError: No region was specified and the enabled regions cannot be listed.
-            StateError: The directory of clusters cannot be read.
-        """
+        """Search these regions, or by default every enabled region and IAM. The result includes failed searches."""
         to_search = self._regions_to_search(regions)
         self.emit(
             Note(f"searching {', '.join(to_search) if regions else f'{len(to_search)} regions and IAM'}", detail=True)
@@ -132,11 +126,7 @@ class SweepQuery:
 
 
 def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:
-    """Reject regions that are not enabled in the account.
-
-    Raises:
-        UsageError: At least one region is not enabled; the hint lists the enabled regions.
-    """
+    """Reject regions that are not enabled in the account."""
     unknown = [region for region in regions if region not in enabled]
     if unknown:
         message = f"regions not enabled in this account: {', '.join(unknown)}"

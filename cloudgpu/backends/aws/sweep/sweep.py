@@ -49,13 +49,7 @@ class AccountSweep:
         )
 
     def plan(self, regions: Sequence[str], request: SweepRequest) -> SweepPlan:
-        """Search these regions, or by default every enabled region and IAM, and decide what may be deleted.
-
-        Raises:
-            UsageError: A region is not enabled in the account.
-            CloudError: No region was specified and the enabled regions cannot be listed.
-            StateError: The directory of clusters cannot be read.
-        """
+        """Search these regions, or by default every enabled region and IAM, and decide what may be deleted."""
         return classify(self._query.find(regions), request, load_catalog(), self._context.clock.now())
 
     def delete_clusters(self, plan: SweepPlan) -> SweepResult:
@@ -67,12 +61,7 @@ class AccountSweep:
         return self._executor.apply_to_storage(plan, clusters)
 
     def check_recorded(self, swept: SweepResult) -> None:
-        """Raise an error if the deletions could not be recorded.
-
-        Raises:
-            LedgerError: The ledger cannot be read or written.
-            StateError: A record cannot be written or removed.
-        """
+        """Raise an error if the deletions could not be recorded."""
         names = ", ".join(resource.label for resource in swept.ended)
         check_ledger(self._context, f"confirmed deleted: {names}" if names else "the account was swept")
         unsaved = "; ".join(self._executor.unsaved)

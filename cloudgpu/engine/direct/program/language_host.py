@@ -49,12 +49,7 @@ class ProgramRun:
 
 
 def run_program(run: ProgramRun, monitor: Monitor) -> None:
-    """Run a program to completion. When this function returns or raises, no operation is still in progress.
-
-    Raises:
-        CloudGpuError: A resource failed. If several failed, this is the first error.
-        BadRequestError: The program itself failed; the message contains the file and, if known, the line.
-    """
+    """Run a program to completion. When this function returns or raises, no operation is still in progress."""
     with _ONE_AT_A_TIME:
         contextvars.Context().run(_run, run, monitor)
 

@@ -26,12 +26,7 @@ class Project:
 
 
 def read_project(directory: Path) -> Project:
-    """Read the project in this directory.
-
-    Raises:
-        BadRequestError: The directory contains no project, or its `Pulumi.yaml` is invalid.
-        UnsupportedError: The project is not written in Python.
-    """
+    """Read the project in this directory."""
     source = directory.resolve() / "Pulumi.yaml"
     try:
         content: Any = YAML(typ="safe").load(files.read_text(source, files.SETTINGS_BYTES))

@@ -13,11 +13,7 @@ _ABSENT: Final = object()
 
 
 def parse(text: str) -> Path:
-    """Parse a property path into its parts.
-
-    Raises:
-        BadRequestError: The text is not a valid property path.
-    """
+    """Parse a property path into its parts."""
     parts: list[str | int] = []
     position = 0
     while position < len(text):
@@ -32,11 +28,7 @@ def parse(text: str) -> Path:
 
 
 def restore_old_values(old: Mapping[str, Any], new: Mapping[str, Any], paths: list[str]) -> dict[str, Any]:
-    """Return `new` with the values from `old` at these paths, to implement the `ignore_changes` option.
-
-    Raises:
-        BadRequestError: A path is invalid.
-    """
+    """Return `new` with the values from `old` at these paths, to implement the `ignore_changes` option."""
     result = copy.deepcopy(dict(new))
     for text in paths:
         _carry(old, result, parse(text))

@@ -45,11 +45,7 @@ class Plain:
 
 
 def to_plain(struct: struct_pb2.Struct) -> Plain:
-    """Convert a struct to plain values. Nulls among the top-level properties are dropped, as in Pulumi's bridge.
-
-    Raises:
-        UnsupportedError: The struct contains an asset, an archive or another unsupported value.
-    """
+    """Convert a struct to plain values. Nulls among the top-level properties are dropped, as in Pulumi's bridge."""
     secret_paths: set[Path] = set()
     values = {name: _unwrap(value, (name,), secret_paths) for name, value in struct.fields.items()}
     return Plain({name: value for name, value in values.items() if value is not None}, secret_paths)

@@ -52,11 +52,7 @@ class Options:
 
 
 def read_options(request: _Request) -> Options:
-    """Return the options of a registration.
-
-    Raises:
-        UnsupportedError: An option or the provider's version is not supported; the message contains its name.
-    """
+    """Return the options of a registration."""
     reject_unsupported_options(request)
     return Options(
         meta=_meta(request),
@@ -66,11 +62,7 @@ def read_options(request: _Request) -> Options:
 
 
 def reject_unsupported_options(request: _Request) -> None:
-    """Reject options and provider versions that this engine does not support.
-
-    Raises:
-        UnsupportedError: An option or the provider's version is not supported; the message contains its name.
-    """
+    """Reject options and provider versions that this engine does not support."""
     for option, value_in in _REFUSED.items():
         if value_in(request):
             message = f"{request.type} {request.name!r}: the direct engine does not support {option}"
@@ -79,11 +71,7 @@ def reject_unsupported_options(request: _Request) -> None:
 
 
 def reject_unsupported_version(token: str, version: str) -> None:
-    """Reject a provider version that the handlers do not support.
-
-    Raises:
-        UnsupportedError: The version is not supported.
-    """
+    """Reject a provider version that the handlers do not support."""
     package = token.partition(":")[0]
     major = PROVIDER_MAJORS.get(package)
     if version and major is not None and version.partition(".")[0] != str(major):

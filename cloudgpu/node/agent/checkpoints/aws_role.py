@@ -39,11 +39,7 @@ class InstanceRole:
         self._keys: RoleKeys | None = None
 
     def keys(self) -> RoleKeys:
-        """Return credentials. Fetch new ones if the current credentials expire within five minutes.
-
-        Raises:
-            AgentError: The node has no role, or the metadata service does not provide valid credentials.
-        """
+        """Return credentials. Fetch new ones if the current credentials expire within five minutes."""
         if self._keys is None or self._keys.until - time.time() < _FRESH_S:
             self._keys = _fetch_keys()
         return self._keys
@@ -70,13 +66,7 @@ def _fetch_keys() -> RoleKeys:
 
 
 def _read(document: Any) -> RoleKeys:  # noqa: ANN401 - unchecked JSON
-    """Parse the credentials.
-
-    Raises:
-        ValueError: A value is empty, not a string or not printable ASCII, or the expiration is not a time.
-        KeyError: A value is missing.
-        TypeError: The document is not an object, or the expiration is not a string.
-    """
+    """Parse the credentials."""
     names = ("AccessKeyId", "SecretAccessKey", "Token")
     access, secret, token = (str(document[name]) if isinstance(document[name], str) else "" for name in names)
     if not all(text.isascii() and text.isprintable() and text for text in (access, secret, token)):

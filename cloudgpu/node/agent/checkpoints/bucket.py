@@ -38,11 +38,7 @@ class CheckpointBucket:
     """A prefix in an S3 bucket, to which files are uploaded with the node's role."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        """Read the request without contacting S3.
-
-        Raises:
-            AgentError: The bucket, region or endpoint is missing, or the endpoint is not an http or https URL.
-        """
+        """Read the request without contacting S3."""
         names = ("bucket", "region", "endpoint")
         self._bucket, self._region, self._endpoint = (str(spec.get(name) or "") for name in names)
         self._prefix = str(spec.get("prefix") or "").strip("/")
@@ -51,11 +47,7 @@ class CheckpointBucket:
         self._role = InstanceRole()
 
     def check(self) -> None:
-        """Check that the node has credentials.
-
-        Raises:
-            AgentError: The node has no credentials.
-        """
+        """Check that the node has credentials."""
         self._role.keys()
 
     def send(self, path: str, relative: str, state: dict[str, Any], keep: SaveState) -> int:
@@ -63,12 +55,6 @@ class CheckpointBucket:
 
         `keep` saves the progress of a multipart upload. `state` is the progress last saved for the file's current
         content, or an empty dictionary; parts that it lists are not sent again.
-
-        Raises:
-            OSError: The file cannot be read.
-            AgentError: S3 rejected the upload or cannot be reached.
-            FileChangedError: The file was modified during the upload.
-            UnicodeEncodeError: The file name is not valid UTF-8.
         """
         url = self._url(relative)
         before = os.stat(path)
@@ -119,11 +105,7 @@ class CheckpointBucket:
         return sent[0]
 
     def _request(self, method: str, url: str, body: bytes) -> tuple[bytes, str]:
-        """Send a request, retry transient errors, and return the body and ETag of the response.
-
-        Raises:
-            AgentError: S3 rejected the request or cannot be reached.
-        """
+        """Send a request, retry transient errors, and return the body and ETag of the response."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 status, text, tag = self._send_once(method, url, body)
@@ -159,11 +141,7 @@ class CheckpointBucket:
 
 
 def _regular(path: str, flags: int) -> int:
-    """Open a regular file. Does not block, even if a named pipe has replaced the file.
-
-    Raises:
-        OSError: The path is no longer a regular file.
-    """
+    """Open a regular file. Does not block, even if a named pipe has replaced the file."""
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)

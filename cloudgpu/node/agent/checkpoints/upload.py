@@ -42,11 +42,7 @@ Emit = Callable[[Dict[str, Any]], None]
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Start uploading a directory. Idempotent.
-
-    Raises:
-        AgentError: The request is invalid, or the node has no role with valid credentials.
-    """
+    """Start uploading a directory. Idempotent."""
     folder, name = status.run_dir(spec), _name(spec)
     CheckpointBucket(spec).check()
     with files.locked(os.path.join(folder, f"{name}.start")) as lock:
@@ -58,11 +54,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
 
 
 def kept(spec: dict[str, Any], emit: Emit) -> None:
-    """Upload the remaining files after the run has ended, and print totals.
-
-    Raises:
-        AgentError: The request is invalid, or a file could not be uploaded.
-    """
+    """Upload the remaining files after the run has ended, and print totals."""
     folder, name = status.run_dir(spec), _name(spec)
     state = files.read_json(_path(folder, name))
     if state is None:

@@ -72,33 +72,18 @@ class DockerApi:
         self._path = endpoint.host[len(_UNIX) :]
 
     def get(self, path: str, *, timeout_s: float = _TOOL_S, auth: str = "") -> Any:  # noqa: ANN401 - JSON
-        """Send a GET request and return the JSON response.
-
-        Raises:
-            AgentError: The engine cannot be reached.
-            DockerApiError: The engine returned an error.
-        """
+        """Send a GET request and return the JSON response."""
         return self._answer("GET", path, None, _headers(auth), timeout_s)
 
     def commit(self, container: str, name: str, config: dict[str, Any], *, timeout_s: float) -> None:
-        """Create an image from the files of a container. The engine merges the container's settings into `config`.
-
-        Raises:
-            AgentError: The engine cannot be reached.
-            DockerApiError: The engine returned an error.
-        """
+        """Create an image from the files of a container. The engine merges the container's settings into `config`."""
         repository, _, tag = name.partition(":")
         path = "/commit?" + urlencode({"container": container, "repo": repository, "tag": tag})
         headers = {"Content-Type": "application/json"}
         self._answer("POST", path, json.dumps(config).encode(), headers, timeout_s)
 
     def remove_image(self, name: str, *, timeout_s: float = _TOOL_S) -> bool:
-        """Remove an image by name. Return False if a container uses it; it is not an error if it does not exist.
-
-        Raises:
-            AgentError: The engine cannot be reached.
-            DockerApiError: The engine returned another error.
-        """
+        """Remove an image by name. Return False if a container uses it; it is not an error if it does not exist."""
         try:
             self._answer("DELETE", f"/images/{quote(name, safe='/:@')}", None, {}, timeout_s)
         except DockerApiError as error:
@@ -108,12 +93,7 @@ class DockerApi:
         return True
 
     def tag(self, image_id: str, repository: str, tag: str) -> None:
-        """Tag an image.
-
-        Raises:
-            AgentError: The engine cannot be reached, stopped responding or returned a malformed response.
-            DockerApiError: The engine returned an error.
-        """
+        """Tag an image."""
         path = f"/images/{quote(image_id, safe=':')}/tag?" + urlencode({"repo": repository, "tag": tag})
         try:
             with raise_malformed_as(_malformed_response):
@@ -123,12 +103,7 @@ class DockerApi:
             raise self._unreachable_error(error) from error
 
     def image(self, name: str) -> dict[str, Any] | None:
-        """Inspect a local image. Return None if the image does not exist.
-
-        Raises:
-            AgentError: The engine cannot be reached or returned a malformed description.
-            DockerApiError: The engine returned an error.
-        """
+        """Inspect a local image. Return None if the image does not exist."""
         try:
             description = self.get(f"/images/{quote(name, safe='/:@')}/json")
         except DockerApiError as error:
@@ -141,14 +116,7 @@ class DockerApi:
             return require_object(description)
 
     def save(self, image_id: str, *, read_timeout_s: float) -> Iterator[bytes]:
-        """Yield an image as an archive, in chunks. `read_timeout_s` limits the time without data.
-
-        Raises:
-            AgentError: The engine cannot be reached.
-            DockerApiError: The engine returned an error.
-            OSError: The engine stopped responding.
-            HTTPException: The engine's response is malformed or incomplete.
-        """
+        """Yield an image as an archive, in chunks. `read_timeout_s` limits the time without data."""
         connection = self._open(read_timeout_s)
         try:
             connection.request("GET", f"/images/{quote(image_id, safe=':')}/get")
@@ -160,14 +128,7 @@ class DockerApi:
             connection.close()
 
     def load(self, archive: Iterator[bytes], *, read_timeout_s: float) -> None:
-        """Load the images in an archive. `read_timeout_s` limits the time without data.
-
-        Raises:
-            AgentError: The engine cannot be reached or returned a malformed line, or the archive cannot be downloaded.
-            DockerApiError: The engine returned an error.
-            OSError: The engine stopped responding.
-            HTTPException: The engine's response is malformed or incomplete.
-        """
+        """Load the images in an archive. `read_timeout_s` limits the time without data."""
         with raise_malformed_as(_malformed_response):
             for line in self.lines("/images/load?quiet=1", read_timeout_s=read_timeout_s, body=archive):
                 if "error" in line:
@@ -179,13 +140,6 @@ class DockerApi:
         """Send a POST request and yield the JSON objects of the response, which has one per line.
 
         `read_timeout_s` limits the time without data.
-
-        Raises:
-            AgentError: The engine cannot be reached.
-            DockerApiError: The engine returned an error.
-            OSError: The engine stopped responding.
-            HTTPException: The engine's response is malformed or incomplete.
-            ValueError: A line of the response is not a JSON object.
         """
         connection = self._open(read_timeout_s)
         try:
@@ -238,9 +192,6 @@ def find_docker_endpoint() -> DockerEndpoint:
     """Find the docker client and the address of its engine.
 
     The address is DOCKER_HOST if it is set, then the address in the client's current context, then the default socket.
-
-    Raises:
-        AgentError: The client is not installed, or the engine's address is not a Unix socket.
     """
     docker = shutil.which("docker")
     if docker is None:
@@ -260,12 +211,7 @@ def find_docker_endpoint() -> DockerEndpoint:
 
 
 def check_engine(engine: DockerApi, *, timeout_s: float = _TOOL_S) -> dict[str, Any]:
-    """Check that the engine is recent enough, and return its info with the version added as `Version`.
-
-    Raises:
-        AgentError: The engine cannot be reached, returned malformed data, or is too old.
-        DockerApiError: The engine returned an error.
-    """
+    """Check that the engine is recent enough, and return its info with the version added as `Version`."""
     with raise_malformed_as(_malformed_response):
         version = require_object(engine.get("/version", timeout_s=timeout_s))
         info = require_object(engine.get("/info", timeout_s=timeout_s))

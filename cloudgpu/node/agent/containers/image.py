@@ -31,12 +31,7 @@ Emit = Callable[[Dict[str, Any]], None]
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Print progress lines, then the digest (with `resolve`) or the image and the node's engine.
-
-    Raises:
-        AgentError: The request is invalid, the engine cannot be used, the image cannot be pulled or fetched from the
-            other node, or the image is for another architecture.
-    """
+    """Print progress lines, then the digest (with `resolve`) or the image and the node's engine."""
     request = _read(spec)
     endpoint = find_docker_endpoint()
     docker_group.restart_with_docker_group(endpoint.host, "image", spec)

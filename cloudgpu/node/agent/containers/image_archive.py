@@ -26,12 +26,7 @@ _HINT = "set environment.container.share to each, so that every node pulls the i
 
 
 def write_archive(image_id: str, report: Callable[[str], None]) -> IO[bytes]:
-    """Write an image archive to an unnamed file, which the kernel deletes when the file is closed.
-
-    Raises:
-        AgentError: The engine cannot be used, the image is not on this node, or the archive cannot be written.
-        DockerApiError: The engine returned an error when it was queried for the image or its version.
-    """
+    """Write an image archive to an unnamed file, which the kernel deletes when the file is closed."""
     engine = DockerApi(find_docker_endpoint())
     image = engine.image(image_id)
     if image is None:
@@ -56,13 +51,7 @@ def write_archive(image_id: str, report: Callable[[str], None]) -> IO[bytes]:
 
 
 def load_from_peer(engine: DockerApi, info: dict[str, Any], image_id: str, size: int, peer: Peer) -> None:
-    """Load an image from the archive that another node serves. An interrupted transfer is resumed.
-
-    Raises:
-        AgentError: The disk is too small, the archive could not be downloaded, the engine did not load it, or the
-            loaded image has a different ID.
-        DockerApiError: The engine returned an error when it was queried for the loaded image.
-    """
+    """Load an image from the archive that another node serves. An interrupted transfer is resumed."""
     _has_room(str(info.get("DockerRootDir") or "/"), size * _COPIES)
     try:
         engine.load(_pieces(peer, size), read_timeout_s=_READ_TIMEOUT_S)
@@ -79,11 +68,7 @@ def load_from_peer(engine: DockerApi, info: dict[str, Any], image_id: str, size:
 
 
 def _pieces(peer: Peer, size: int) -> Iterator[bytes]:
-    """Yield the archive as it arrives.
-
-    Raises:
-        AgentError: The transfer failed.
-    """
+    """Yield the archive as it arrives."""
     wanted = RequestedFile(f"{peer.url}/archive", "the image's archive", size, None)
     with closing(HttpConnections(peer)) as web:
         yield from _download(web, wanted, size)
@@ -109,11 +94,7 @@ def _download(web: HttpConnections, wanted: RequestedFile, size: int) -> Iterato
 
 
 def _request_rest(web: HttpConnections, wanted: RequestedFile, have: int) -> http.client.HTTPResponse:
-    """Request the bytes from `have` on.
-
-    Raises:
-        TransientError: The request failed, or the server sent the archive from the beginning instead of from `have`.
-    """
+    """Request the bytes from `have` on."""
     answer = web.get(wanted, have, wanted.size - 1)
     if have and answer.status != http.client.PARTIAL_CONTENT:
         raise TransientError("the server restarted the transfer from the beginning")

@@ -73,9 +73,6 @@ def problem(argv: Sequence[str], run_dir: str, variables: Mapping[str, str]) -> 
         argv: Command that runs the script in the container with the variables that `NAMES_FILE` names.
         run_dir: The run's directory.
         variables: Variables of the ranks. None of their values is written to a file.
-
-    Raises:
-        OSError: The names cannot be written, or the command cannot be started.
     """
     with open(os.path.join(run_dir, NAMES_FILE), "w", encoding="utf-8") as stream:
         stream.writelines(f"{name}\n" for name in sorted(variables))

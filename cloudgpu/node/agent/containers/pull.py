@@ -58,12 +58,7 @@ class PullProgress:
         self._reported_at = time.monotonic()
 
     def take(self, line: dict[str, Any]) -> None:
-        """Process one event.
-
-        Raises:
-            DockerApiError: The event is an error.
-            ValueError: The event is malformed.
-        """
+        """Process one event."""
         if "error" in line:
             raise DockerApiError(0, str(require_object(line.get("errorDetail") or {}).get("message") or line["error"]))
         name, status = str(line.get("id", "")), str(line.get("status", ""))
@@ -101,11 +96,7 @@ class PullProgress:
 def pull(
     engine: DockerApi, repository: str, tag_or_digest: str, login: Login, report: OnMessage, read_timeout_s: float
 ) -> None:
-    """Pull an image by tag or digest. Transient errors are retried without downloading complete layers again.
-
-    Raises:
-        AgentError: The image cannot be pulled; `code` identifies the cause.
-    """
+    """Pull an image by tag or digest. Transient errors are retried without downloading complete layers again."""
     path = "/images/create?" + urlencode({"fromImage": repository, "tag": tag_or_digest})
     for wait_s in (*_WAITS_S, None):
         pulled = PullProgress(report)
@@ -154,9 +145,6 @@ def require_free_space(folder: str, needed: int, what: str, hint: str) -> None:
     """Check that a disk has `needed` bytes free. The error message starts with `what`, a clause without a period.
 
     If the free space cannot be determined, the check passes.
-
-    Raises:
-        AgentError: The disk has too little space.
     """
     try:
         free = shutil.disk_usage(folder).free

@@ -91,11 +91,7 @@ class RankContainer:
         return self._spec.image
 
     def create(self, run_dir: str) -> None:
-        """Start the container and check that it has the GPUs that the run is meant to use.
-
-        Raises:
-            AgentError: The container could not be started or has the wrong GPUs. `create` has tried to remove it.
-        """
+        """Start the container and check that it has the GPUs that the run is meant to use."""
         # Do not use the docker client settings of the node's user, such as plugins, proxies and logins.
         os.environ["DOCKER_CONFIG"] = os.path.join(run_dir, "docker")
         self._files = os.path.join(run_dir, "container")
@@ -169,11 +165,7 @@ class RankContainer:
         _run([*inside, "chown", "-R", "-h", owner, *self._spec.own], limit_s)
 
     def _check_gpus(self) -> None:
-        """Check the container's GPUs, because without GPUs the run would silently train on the CPU.
-
-        Raises:
-            AgentError: The GPUs in the container differ from those that the run is meant to use.
-        """
+        """Check the container's GPUs, because without GPUs the run would silently train on the CPU."""
         if shutil.which(_SMI[0]) is None:
             return
         node_code, node_output = _run(_SMI, _START_S)

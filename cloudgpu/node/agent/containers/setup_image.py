@@ -60,11 +60,7 @@ class SetupImage:
         self._container = RankContainer(spec.container)
 
     def exists(self) -> bool:
-        """Return True if the image is on this node.
-
-        Raises:
-            AgentError: The engine cannot be reached.
-        """
+        """Return True if the image is on this node."""
         return self._engine.image(self.name) is not None
 
     @contextmanager
@@ -75,9 +71,6 @@ class SetupImage:
 
         Args:
             folder: Directory of the setup.
-
-        Raises:
-            AgentError: The container cannot be started.
         """
         self._remove_image()  # an interrupted setup may have left it
         watchdog = WatchdogProcess(self._clean_up, keep=(self._lock,))
@@ -103,11 +96,7 @@ class SetupImage:
                 watchdog.close()
 
     def _commit(self, watchdog: WatchdogProcess) -> None:
-        """Keep the container's files as the image, with the configuration of the image that it was started from.
-
-        Raises:
-            AgentError: The engine did not create the image.
-        """
+        """Keep the container's files as the image, with the configuration of the image that it was started from."""
         self._container.restore_ownership(_OWN_S)
         config = kept_config(self._engine.image(self._spec.image), self._spec.recipe)
         watchdog.send(_PENDING)
@@ -133,9 +122,6 @@ def kept_config(image: dict[str, Any] | None, recipe: str) -> dict[str, Any]:
 
     The engine takes what the configuration leaves out from the container. So an image without an entry point needs an
     empty one, or it would get the one that keeps the container running.
-
-    Raises:
-        AgentError: The image no longer exists, or its description is malformed.
     """
     if image is None:
         raise AgentError("the image of the setup was removed from this node", hint="run the command again")
@@ -146,11 +132,7 @@ def kept_config(image: dict[str, Any] | None, recipe: str) -> dict[str, Any]:
 
 
 def remove_unused_image(spec: SetupContainerSpec, key: str) -> bool:
-    """Remove the image of another setup. Return False if a container uses it.
-
-    Raises:
-        AgentError: The engine cannot be reached or returned an error.
-    """
+    """Remove the image of another setup. Return False if a container uses it."""
     return _engine(spec).remove_image(setup_image_name(key), timeout_s=_REMOVE_S)
 
 

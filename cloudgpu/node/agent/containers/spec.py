@@ -49,9 +49,6 @@ def read_container(request: Any, where: str, *, image: str = "image") -> Contain
         request: The container's part of a request.
         where: What the fields belong to, for messages, such as `start: container`.
         image: Field that has the name of the image for display.
-
-    Raises:
-        AgentError: A field is missing or invalid.
     """
     if not isinstance(request, dict):
         raise AgentError(f"{where} must be an object")
@@ -68,11 +65,7 @@ def read_container(request: Any, where: str, *, image: str = "image") -> Contain
 
 
 def read_text(request: dict[str, Any], name: str, where: str) -> str:
-    """Return a string that is not empty and can be an argument of a command.
-
-    Raises:
-        AgentError: The field is missing, or is not such a string.
-    """
+    """Return a string that is not empty and can be an argument of a command."""
     value = request.get(name)
     if not isinstance(value, str) or not value or "\0" in value:
         raise AgentError(f"{where}.{name} must be text")
@@ -87,9 +80,6 @@ def read_words(request: dict[str, Any], name: str, where: str, *, empty: bool = 
         name: Name of the field.
         where: What the field belongs to, for messages.
         empty: True if the field may be missing or empty.
-
-    Raises:
-        AgentError: The field is missing, or is not a list of strings that can be arguments of a command.
     """
     words = request.get(name) or []
     if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):

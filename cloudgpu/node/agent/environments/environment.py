@@ -50,22 +50,14 @@ class EnvironmentRequest:
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """Print progress lines, then `{"interpreter": path, "built": bool}`.
-
-    Raises:
-        AgentError: The request is invalid, the Python version is not available, or the build failed.
-    """
+    """Print progress lines, then `{"interpreter": path, "built": bool}`."""
     request = _read(spec)
     interpreter, built = provide_environment(request, lambda text: emit({"progress": text}))
     emit({"interpreter": interpreter, "built": built})
 
 
 def provide_environment(request: EnvironmentRequest, progress: Callable[[str], None]) -> tuple[str, bool]:
-    """Find a suitable interpreter or build an environment. Return the interpreter, and True if this call built it.
-
-    Raises:
-        AgentError: The requested Python version is not available, or the build failed.
-    """
+    """Find a suitable interpreter or build an environment. Return the interpreter, and True if this call built it."""
     base = _base(request.version)
     folder = os.path.join(request.root, _digest(request, base))
     if _complete(folder):
@@ -100,11 +92,7 @@ def _read(spec: dict[str, Any]) -> EnvironmentRequest:
 
 
 def _base(version: str | None) -> str:
-    """Return the base Python: a path, or a version that uv finds or downloads.
-
-    Raises:
-        AgentError: No matching Python is available.
-    """
+    """Return the base Python: a path, or a version that uv finds or downloads."""
     names = ["python3"] if version is None else [f"python{version}"]
     if version is not None and version == _version_of_python3():
         names.append("python3")
@@ -223,11 +211,7 @@ def _build(request: EnvironmentRequest, base: str, folder: str, progress: Callab
 
 
 def _make(request: EnvironmentRequest, base: str, folder: str, requirements_file: str, run: Run) -> None:
-    """Create the environment and install the requirements.
-
-    Raises:
-        AgentError: A tool failed.
-    """
+    """Create the environment and install the requirements."""
     uv, python = installer.chosen_uv(base), _python(folder)
     make = [base, "-m", "venv", folder] if uv is None else [uv, "venv", "--no-project", "--python", base, folder]
     run("creating a Python environment", make, {})
@@ -268,9 +252,6 @@ def _uv_from_pip(request: EnvironmentRequest, folder: str, run: Run) -> tuple[st
     Return uv's path and the environment variables that make uv use pip's package sources. Return `(None, {})` if uv
     cannot use these sources or cannot be installed, unless the request or the user specifies a PyTorch build, which
     only uv can select.
-
-    Raises:
-        AgentError: A PyTorch build is specified, and pip cannot install uv.
     """
     python = _python(folder)
     needed = request.torch_backend is not None or _user_backend() is not None

@@ -92,11 +92,7 @@ def check_without_packaging(line: str) -> bool:
 
 
 def parse_version(version: str) -> tuple[int, ...]:
-    """Parse a version without its local part and trailing zeros. For example, return (1, 2) for `1.2.0+cpu`.
-
-    Raises:
-        ValueError: The version is not a plain release.
-    """
+    """Parse a version without its local part and trailing zeros. For example, return (1, 2) for `1.2.0+cpu`."""
     parts = [int(part) for part in version.partition("+")[0].split(".")]
     while parts and not parts[-1]:
         parts.pop()

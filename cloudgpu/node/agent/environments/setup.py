@@ -78,11 +78,7 @@ def container_setup_key(recipe: str, digest: str) -> str:
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """Print progress lines, then `{"ran": bool}`.
-
-    Raises:
-        AgentError: The request is invalid, or the script failed.
-    """
+    """Print progress lines, then `{"ran": bool}`."""
     request = _read(spec)
     if request.container is not None:
         docker_group.restart_with_docker_group(request.container.container.client[-1], "setup", spec)
@@ -93,9 +89,6 @@ def provide_setup(request: SetupRequest, progress: Progress) -> bool:
     """Run the script unless it has succeeded before, and copy the files that it created to the run.
 
     Return True if this call ran the script.
-
-    Raises:
-        AgentError: The script failed, its container or image cannot be created, or a file cannot be written.
     """
     folder = os.path.join(request.root, request.key)
     try:
@@ -219,11 +212,7 @@ def _used_at(folder: str) -> float:
 
 
 def _read_created(folder: str) -> list[str] | None:
-    """Return the files that a finished setup created, relative to its work directory; None if it has not finished.
-
-    Raises:
-        DamagedError: The marker is not a JSON object.
-    """
+    """Return the files that a finished setup created, relative to its work directory; None if it has not finished."""
     marker = files.read_json(os.path.join(folder, _MARKER)) or {}
     created = marker.get("created")
     if not isinstance(created, list) or not all(map(_is_below, created)):

@@ -70,11 +70,7 @@ def _parsed_row(row: Any) -> list[Any]:  # noqa: ANN401 - JSON
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """`forget`: delete the downloaded files of a dataset from this node.
-
-    Raises:
-        AgentError: A file cannot be deleted.
-    """
+    """`forget`: delete the downloaded files of a dataset from this node."""
     record = Record(spec)
     removed, freed = _removed(record._files)
     with contextlib.suppress(FileNotFoundError):
@@ -83,11 +79,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def forget_all(folder: str) -> None:
-    """Delete every dataset file that the records in `folder` list. Used when a cluster releases this host.
-
-    Raises:
-        AgentError: A file cannot be deleted.
-    """
+    """Delete every dataset file that the records in `folder` list. Used when a cluster releases this host."""
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         with contextlib.suppress(ValueError):
             _removed((files.read_json(os.path.join(folder, name)) or {}).get("files") or {})

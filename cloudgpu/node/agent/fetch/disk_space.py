@@ -12,11 +12,7 @@ _GIB = float(1 << 30)
 
 
 def check_disk_space(missing: Sequence[RequestedFile]) -> None:
-    """Check that each file system has enough free space for the bytes that are still missing.
-
-    Raises:
-        AgentError: There is too little free space.
-    """
+    """Check that each file system has enough free space for the bytes that are still missing."""
     needed: dict[int, int] = {}
     folders: dict[int, str] = {}
     for file in missing:

@@ -35,9 +35,6 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """Download the requested files. Print how many were fetched, the bytes received, and how many were already present.
 
     Meanwhile, print `{"done": BYTES}`: the size of what is present, including bytes from an interrupted download.
-
-    Raises:
-        AgentError: The request is invalid or a download failed. The first failure stops the other downloads.
     """
     requested, record = parse_requested_files(spec), Record(spec)
     progress = Progress(lambda done: emit({"done": done}))
@@ -163,11 +160,7 @@ class Downloads:
         return True
 
     def attempts(self, wanted: RequestedFile, once: Callable[[], None]) -> bool:
-        """Retry until `once` succeeds. Return False if another download has failed.
-
-        Raises:
-            AgentError: The error is permanent, or all attempts failed.
-        """
+        """Retry until `once` succeeds. Return False if another download has failed."""
         for attempt in range(1, self._max_attempts + 1):
             if self._stopped.is_set():
                 return False
@@ -184,12 +177,7 @@ class Downloads:
         return False
 
     def _download(self, part: int, wanted: RequestedFile) -> None:
-        """Download the missing part of the file, then verify the whole file.
-
-        Raises:
-            TransientError: A retry may succeed.
-            AgentError: A retry cannot succeed.
-        """
+        """Download the missing part of the file, then verify the whole file."""
         digest = hashlib.sha256()
         resumed = have = fetch_part.digest_part(part, wanted.size, digest)
         if have < wanted.size or not wanted.size:

@@ -31,11 +31,7 @@ class Peer:
 
 
 def parse_peer(spec: dict[str, Any]) -> Peer | None:
-    """Return the peer in a request, or None if there is none.
-
-    Raises:
-        AgentError: The URL, token or certificate of the peer is invalid.
-    """
+    """Return the peer in a request, or None if there is none."""
     peer = spec.get("hand")
     if not peer:
         return None

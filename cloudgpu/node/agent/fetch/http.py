@@ -62,11 +62,6 @@ class HttpConnections:
         """Request the bytes `first` to `last`, and return the response with its body unread.
 
         The status is 200 (the whole file) or 206 (the range). `last` is inclusive, and None means the end of the file.
-
-        Raises:
-            WrongRangeError: The server sent a different range. Retry with the whole file.
-            TransientError: A retry may succeed.
-            AgentError: A retry cannot succeed. If the code is `expired`, a new URL is needed.
         """
         headers = {"User-Agent": "cloudgpu", "Accept-Encoding": "identity", **self._peer_headers}
         if first or last is not None:
@@ -85,11 +80,7 @@ class HttpConnections:
         return answer
 
     def body(self, answer: http.client.HTTPResponse) -> Iterator[memoryview]:
-        """Yield the body in chunks. All chunks share a buffer, so each chunk overwrites the previous one.
-
-        Raises:
-            TransientError: The connection was lost.
-        """
+        """Yield the body in chunks. All chunks share a buffer, so each chunk overwrites the previous one."""
         buffer = memoryview(bytearray(_CHUNK))
         while True:
             try:
@@ -116,11 +107,9 @@ class HttpConnections:
     def _check_range(
         self, wanted: RequestedFile, answer: http.client.HTTPResponse, first: int, last: int | None
     ) -> None:
-        """Check the range that the server sent. For a file without a checksum, this is the only check of the content.
+        """Check the range that the server sent.
 
-        Raises:
-            WrongRangeError: The response has no range, or the range starts elsewhere or extends beyond the request.
-            AgentError: The size of the file has changed at the source.
+        For a file without a checksum, this is the only check of the content.
         """
         match = _RANGE.fullmatch(answer.getheader("Content-Range") or "")
         end = wanted.size - 1 if last is None else last

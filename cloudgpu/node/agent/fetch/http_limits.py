@@ -77,11 +77,7 @@ class PacedStream(io.RawIOBase):
         self._head = None
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a writable buffer
-        """Read the next bytes into the buffer, and return their number, which is 0 at the end of the stream.
-
-        Raises:
-            OSError: The server is silent or too slow, or its headers are too long.
-        """
+        """Read the next bytes into the buffer, and return their number, which is 0 at the end of the stream."""
         before = self._pace.clock()
         self._sock.settimeout(self._timeout(before))
         try:
@@ -128,11 +124,7 @@ class BoundedResponse(http.client.HTTPResponse):
         self.fp = io.BufferedReader(self._paced, _READ_AHEAD)
 
     def begin(self) -> None:
-        """Read the status line and headers.
-
-        Raises:
-            OSError: The status line and headers arrive too slowly or are too long.
-        """
+        """Read the status line and headers."""
         self._paced.begin_head()
         super().begin()
         self._paced.end_head()
@@ -150,11 +142,7 @@ def apply_limits(connection: http.client.HTTPConnection, pace: MinimumSpeed, *, 
 
 
 def redirect_url(here: str, location: str) -> str:
-    """Return the URL that a redirect from `here` leads to.
-
-    Raises:
-        ValueError: The target is not a valid http or https URL, or the redirect leads from TLS to plain HTTP.
-    """
+    """Return the URL that a redirect from `here` leads to."""
     # Quote invalid characters as browsers do: a header may contain bytes that a URL may not.
     url = urllib.parse.urljoin(here, urllib.parse.quote(location, safe=string.punctuation, encoding="iso-8859-1"))
     check_address(url)
@@ -164,11 +152,7 @@ def redirect_url(here: str, location: str) -> str:
 
 
 def check_address(url: str) -> None:
-    """Reject a URL that is not http or https or has no valid host name.
-
-    Raises:
-        ValueError: The URL is rejected.
-    """
+    """Reject a URL that is not http or https or has no valid host name."""
     parts = urllib.parse.urlsplit(url)
     host = parts.hostname or ""
     labels = host.rstrip(".").split(".")

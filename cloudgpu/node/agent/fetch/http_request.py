@@ -46,12 +46,9 @@ class Client:
     def send(
         self, url: str, headers: Mapping[str, str], *, method: str = "GET", body: bytes | None = None, guarded: bool
     ) -> SourceResponse:
-        """Send one request. `guarded` means that a server chose the URL, which must therefore not be on this machine.
+        """Send one request.
 
-        Raises:
-            OSError: The server cannot be reached or did not respond in time, or a guarded URL is on this machine.
-            HTTPException: The response is not HTTP or is incomplete.
-            ValueError: The URL is invalid.
+        `guarded` means that a server chose the URL, which must therefore not be on this machine.
         """
         check_address(url)
         if guarded and is_local(urllib.parse.urlsplit(url).hostname or ""):

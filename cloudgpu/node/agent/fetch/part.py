@@ -71,13 +71,7 @@ def file_digest(path: str) -> str:
 
 
 def verify(part: int, file: RequestedFile, have: int, digest: str, *, resumed: bool) -> None:
-    """Check a part's size and checksum. Empty the part if it is too long or has the wrong checksum.
-
-    Raises:
-        TransientError: The part is too short. Or the part was resumed and is too long or has the wrong checksum,
-            because its beginning may be from an older version.
-        AgentError: The part was not resumed, and is too long or has the wrong checksum.
-    """
+    """Check a part's size and checksum. Empty the part if it is too long or has the wrong checksum."""
     if have < file.size:
         raise TransientError(f"only {have} of {file.size} bytes arrived")
     fault = ""
@@ -105,11 +99,7 @@ class PartMap:
     """Map of a large file's completed chunks, stored next to the part: a header and one byte per chunk."""
 
     def __init__(self, file: RequestedFile) -> None:
-        """Read the map, or start a new map if the stored one describes different content.
-
-        Raises:
-            OSError: The map cannot be read or written, for example because the disk is full.
-        """
+        """Read the map, or start a new map if the stored one describes different content."""
         self.path = file.path + ".part.map"
         self.steps = -(-file.size // STEP)
         header = json.dumps([file.size, file.mark, STEP]).encode() + b"\n"

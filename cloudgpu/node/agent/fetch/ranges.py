@@ -36,13 +36,7 @@ class RangesUnsupportedError(Exception):
 
 
 def download_ranges(downloads: RangeDownloads, part: int, wanted: RequestedFile, pool: ThreadPoolExecutor) -> None:
-    """Download the missing ranges and verify the file. If another download fails meanwhile, skip the verification.
-
-    Raises:
-        TransientError: A retry may succeed.
-        RangesUnsupportedError: The server sends whole files only.
-        AgentError: A retry cannot succeed.
-    """
+    """Download the missing ranges and verify the file. If another download fails meanwhile, skip the verification."""
     part_map = PartMap(wanted)
     try:
         os.ftruncate(part, wanted.size)

@@ -40,11 +40,7 @@ class RequestedFile:
 
 
 def parse_requested_files(spec: dict[str, Any]) -> list[RequestedFile]:
-    """Parse the files of a request.
-
-    Raises:
-        AgentError: The request is invalid, or a path is outside the data directories.
-    """
+    """Parse the files of a request."""
     entries, roots = spec.get("files"), _roots(spec.get("roots") or [])
     if not isinstance(entries, list):
         raise AgentError("fetch: files must be a list")
@@ -65,11 +61,7 @@ def _roots(roots: Any) -> list[str]:  # noqa: ANN401 - unchecked input
 
 
 def _check_paths(files: list[RequestedFile]) -> None:
-    """Reject files that would overwrite each other or each other's partial files.
-
-    Raises:
-        AgentError: Two files have the same path, or a file would overwrite a partial file.
-    """
+    """Reject files that would overwrite each other or each other's partial files."""
     paths = {file.path for file in files}
     if len(paths) != len(files):
         raise AgentError("fetch: two files have the same path")

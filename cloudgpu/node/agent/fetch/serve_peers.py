@@ -33,11 +33,7 @@ Emit = Callable[[Dict[str, Any]], None]
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Print `{"port", "size"}` once other nodes may connect, and exit when the caller stops reading the output.
-
-    Raises:
-        AgentError: The image's archive cannot be created, or this node cannot listen on the address.
-    """
+    """Print `{"port", "size"}` once other nodes may connect, and exit when the caller stops reading the output."""
     source: Folder | Archive
     if spec.get("image"):
         source = Archive(image_archive.write_archive(str(spec["image"]), lambda text: emit({"progress": text})))

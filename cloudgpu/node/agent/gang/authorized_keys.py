@@ -12,11 +12,7 @@ _KEY = os.path.join("ssh", "id_ed25519")
 
 
 def authorize(spec: StartSpec) -> None:
-    """Let the run's head node log in to this node until `revoke` is called.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Let the run's head node log in to this node until `revoke` is called."""
     if spec.admits:
         _rewrite(spec.run_id, spec.admits)
 

@@ -10,11 +10,7 @@ from . import status
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """Print the IDs of the runs beside the one in `run_dir` that have not ended.
-
-    Raises:
-        AgentError: The field `run_dir` is missing or invalid.
-    """
+    """Print the IDs of the runs beside the one in `run_dir` that have not ended."""
     emit({"runs": unfinished_runs(status.run_dir(spec))})
 
 
@@ -32,11 +28,7 @@ def unfinished_runs(folder: str) -> list[str]:
 
 
 def refuse_if_busy(folder: str) -> None:
-    """Raise an error if another run on this node has not ended.
-
-    Raises:
-        AgentError: The error has the code `busy` and names the run.
-    """
+    """Raise an error if another run on this node has not ended."""
     runs = unfinished_runs(folder)
     if runs:
         raise AgentError(f"run {runs[0]} is in progress on this node", code="busy")

@@ -34,12 +34,7 @@ class GangConnection:
         selector.register(sock, selectors.EVENT_READ, self._event)
 
     def receive(self) -> list[dict[str, Any]]:
-        """Return the messages that have arrived.
-
-        Raises:
-            OSError: The connection was lost.
-            ProtocolError: The peer violated the protocol.
-        """
+        """Return the messages that have arrived."""
         try:
             data = self.sock.recv(1 << 16)
         except BlockingIOError:
@@ -49,11 +44,7 @@ class GangConnection:
         return self.protocol.feed(data)
 
     def flush(self) -> None:
-        """Send as much of the pending data as possible without blocking.
-
-        Raises:
-            OSError: The connection was lost, or the peer has stopped reading.
-        """
+        """Send as much of the pending data as possible without blocking."""
         out = self.protocol.out
         if out:
             try:

@@ -92,10 +92,6 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     A message has the `times` of its bytes as pairs `[END_OFFSET, UTC_MILLISECONDS]`, unless they were not recorded.
     With `spot`, `{"interruption": {"action": ..., "time": ...}}` is sent when AWS announces to interrupt the node.
     `{"transport": {...}}` is sent whenever the network that the run uses between nodes becomes known or changes.
-
-    Raises:
-        AgentError: There is no run, or an offset is invalid.
-        BrokenPipeError: The caller has disconnected.
     """
     folder = status.run_dir(spec)
     known = status.read_status(folder)
@@ -117,11 +113,7 @@ class Caller:
         self._poll.register(sys.stdout.fileno(), 0)
 
     def wait(self, seconds: float) -> None:
-        """Wait for this many seconds, or until the caller disconnects.
-
-        Raises:
-            BrokenPipeError: The caller has disconnected.
-        """
+        """Wait for this many seconds, or until the caller disconnects."""
         if self._poll.poll(seconds * 1000):
             raise BrokenPipeError("the caller disconnected")
 

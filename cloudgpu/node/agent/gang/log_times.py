@@ -39,21 +39,11 @@ class TimesReader:
         self.count = os.fstat(handle).st_size // ENTRY_BYTES
 
     def entry(self, index: int) -> Entry:
-        """Return an entry.
-
-        Raises:
-            ValueError: The file is damaged.
-            OSError: The file cannot be read.
-        """
+        """Return an entry."""
         return _parse(os.pread(self._handle, ENTRY_BYTES, index * ENTRY_BYTES))
 
     def entries(self, index: int = 0) -> Iterator[Entry]:
-        """Yield the entries from an index.
-
-        Raises:
-            ValueError: The file is damaged.
-            OSError: The file cannot be read.
-        """
+        """Yield the entries from an index."""
         while batch := os.pread(self._handle, _BATCH * ENTRY_BYTES, index * ENTRY_BYTES):
             complete = len(batch) // ENTRY_BYTES
             for start in range(0, complete * ENTRY_BYTES, ENTRY_BYTES):

@@ -53,11 +53,7 @@ class GangProtocol:
         return self._key is not None
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """Process received bytes and return the messages that they complete.
-
-        Raises:
-            ProtocolError: The peer violated the protocol. The caller must close the connection.
-        """
+        """Process received bytes and return the messages that they complete."""
         self._in += data
         messages: list[dict[str, Any]] = []
         while True:

@@ -205,11 +205,7 @@ class RankProcesses:
 
 
 def _spawn(spec: StartSpec, rank: RankSpec, environment: dict[str, str], death: proc.DeathSignal) -> int:
-    """Fork, execute the rank's program, and return the process ID.
-
-    Raises:
-        OSError: The log cannot be opened, the work directory cannot be entered, or the program cannot be executed.
-    """
+    """Fork, execute the rank's program, and return the process ID."""
     log = os.open(log_path(spec.run_dir, rank.rank), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     error_read, error_write = os.pipe()  # closed by a successful exec
     parent = os.getpid()

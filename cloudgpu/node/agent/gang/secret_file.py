@@ -29,11 +29,7 @@ def path_of(run_dir: str) -> str:
 
 
 def write(run_dir: str, secrets: dict[str, str]) -> None:
-    """Write the secrets of a run that starts. Without secrets, nothing is written.
-
-    Raises:
-        AgentError: There is no tmpfs, or the file cannot be written.
-    """
+    """Write the secrets of a run that starts. Without secrets, nothing is written."""
     if not secrets:
         return
     if not _is_in_memory(FOLDER):

@@ -236,21 +236,13 @@ class WorkerGang(Gang):
 
 
 def _read(read: Callable[[dict[str, Any]], dict[str, Any]], message: dict[str, Any]) -> dict[str, Any]:
-    """Parse a message. A malformed message closes its connection but never stops the agent.
-
-    Raises:
-        ProtocolError: The message is malformed.
-    """
+    """Parse a message. A malformed message closes its connection but never stops the agent."""
     with raise_malformed_as(lambda why: ProtocolError(f"malformed message: {why}")):
         return read(message)
 
 
 def join_gang(spec: StartSpec, selector: selectors.BaseSelector) -> Gang:
-    """Create this node's interface to the gang.
-
-    Raises:
-        AgentError: This node is the head node of several nodes and cannot listen on its port.
-    """
+    """Create this node's interface to the gang."""
     if spec.gang.nodes == 1:
         return Gang(spec, selector)
     return HeadGang(spec, selector) if spec.node_index == 0 else WorkerGang(spec, selector)

@@ -104,11 +104,7 @@ def log_paths(spec: StartSpec) -> list[str]:
 
 
 def read_start(request: dict[str, Any]) -> StartSpec:
-    """Parse and validate the request.
-
-    Raises:
-        AgentError: A field is missing or invalid. The message contains no secrets.
-    """
+    """Parse and validate the request."""
     ranks = tuple(_rank(rank) for rank in _field(request, "ranks", list))
     if len({rank.rank for rank in ranks}) != len(ranks):
         raise AgentError("start: two ranks have the same number")

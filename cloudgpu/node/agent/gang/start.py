@@ -21,12 +21,7 @@ Emit = Callable[[Dict[str, Any]], None]
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Start the run, or report its status if it has already been started.
-
-    Raises:
-        AgentError: The request is invalid, the work directory is missing, the run directory contains another run,
-            another run is in progress and this one must run alone, or the daemon failed to start.
-    """
+    """Start the run, or report its status if it has already been started."""
     start_spec = read_start(spec)
     if start_spec.container is not None:
         docker_group.restart_with_docker_group(start_spec.container.client[-1], "start", spec)

@@ -17,20 +17,12 @@ _SILENT_S = 60.0
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """`status`: print the status of the run in `run_dir`.
-
-    Raises:
-        AgentError: There is no run in `run_dir`, or its status file is damaged.
-    """
+    """`status`: print the status of the run in `run_dir`."""
     emit(read_status(run_dir(spec)))
 
 
 def run_dir(spec: dict[str, Any]) -> str:
-    """Return the run directory named in a request.
-
-    Raises:
-        AgentError: The field is missing or not an absolute path.
-    """
+    """Return the run directory named in a request."""
     folder = spec.get("run_dir")
     if not isinstance(folder, str) or not os.path.isabs(os.path.expanduser(folder)):
         raise AgentError("run_dir must be an absolute path")
@@ -48,11 +40,7 @@ def log_path(folder: str, rank: int) -> str:
 
 
 def read_status(folder: str) -> dict[str, Any]:
-    """Return the current status of the run. If the agent is dead or silent, the state is `lost`.
-
-    Raises:
-        AgentError: There is no run in this directory, or its status file is damaged.
-    """
+    """Return the current status of the run. If the agent is dead or silent, the state is `lost`."""
     status = read_status_if_any(folder)
     if status is None:
         raise AgentError(f"there is no run in {folder}", code="no-run", hint="start the run first")
@@ -60,11 +48,7 @@ def read_status(folder: str) -> dict[str, Any]:
 
 
 def read_status_if_any(folder: str) -> dict[str, Any] | None:
-    """Return the current status of the run, or None if there is no run. See `read_status`.
-
-    Raises:
-        AgentError: The status file is damaged.
-    """
+    """Return the current status of the run, or None if there is no run. See `read_status`."""
     with raise_malformed_as(
         lambda _: AgentError(f"{status_path(folder)} is damaged", hint="use another run directory")
     ):

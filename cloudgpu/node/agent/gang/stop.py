@@ -19,11 +19,7 @@ _EXTRA_S = 20.0
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """Ask the daemon to stop the run on all nodes, wait, and print the final status. Idempotent.
-
-    Raises:
-        AgentError: There is no run, the signal is unknown, or the run did not stop in time.
-    """
+    """Ask the daemon to stop the run on all nodes, wait, and print the final status. Idempotent."""
     folder = status.run_dir(spec)
     name, grace_s = _signal(spec), _grace_s(spec)
     known = status.read_status(folder)

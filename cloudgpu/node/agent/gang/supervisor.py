@@ -40,10 +40,6 @@ class Supervisor:
         """Prepare this node's part of the run, including its container.
 
         The gang forms only after every node has started its container.
-
-        Raises:
-            AgentError: The head node cannot listen on its port, or the container cannot be started.
-            OSError: The run directory cannot be written.
         """
         self._spec = spec
         self._selector = selectors.DefaultSelector()
@@ -213,12 +209,7 @@ def _create(container: RankContainer, watchdog: Watchdog, spec: StartSpec, trans
 
 
 def _check_plugin(container: RankContainer, spec: StartSpec, transport: TransportWatch) -> None:
-    """Look for NCCL's EFA plugin in the container, with the environment of the first rank.
-
-    Raises:
-        AgentError: The recipe requires EFA, and NCCL cannot use it. The container has been removed.
-        OSError: The run directory cannot be written.
-    """
+    """Look for NCCL's EFA plugin in the container, with the environment of the first rank."""
     check = () if spec.container is None else spec.container.plugin_check
     if not check or not spec.ranks:
         return

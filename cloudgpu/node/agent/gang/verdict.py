@@ -27,11 +27,7 @@ def failure_record(
 
 
 def read_report(message: dict[str, Any]) -> Report:
-    """Parse a report from another node, which may run a different version.
-
-    Raises:
-        ValueError: The message is malformed. Other exceptions in `untrusted_data.MALFORMED` are possible too.
-    """
+    """Parse a report from another node, which may run a different version."""
     reported_failure, cancel_request = message["failure"], message["cancel"]
     report: Report = {"done": bool(message["done"]), "failure": None, "cancel": None, "ended": bool(message["ended"])}
     if reported_failure is not None:
@@ -42,11 +38,7 @@ def read_report(message: dict[str, Any]) -> Report:
 
 
 def read_order(message: dict[str, Any]) -> dict[str, Any]:
-    """Parse an order from the head node.
-
-    Raises:
-        ValueError: The message is malformed. Other exceptions in `untrusted_data.MALFORMED` are possible too.
-    """
+    """Parse an order from the head node."""
     order: dict[str, Any] = {"formed": bool(message["formed"]), "verdict": None}
     decided = message["verdict"]
     if decided is not None:
@@ -72,11 +64,7 @@ def _read_failure(reported: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_cancel(request: dict[str, Any]) -> dict[str, Any]:
-    """Parse the signal and grace period of a cancel request.
-
-    Raises:
-        ValueError: The request is malformed. Other exceptions in `untrusted_data.MALFORMED` are possible too.
-    """
+    """Parse the signal and grace period of a cancel request."""
     if request["signal"] not in signal.Signals.__members__:
         raise ValueError("unknown signal")
     return {"signal": request["signal"], "grace_s": require_number(request["grace_s"])}

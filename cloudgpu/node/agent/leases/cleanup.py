@@ -29,10 +29,6 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     identify the cluster and its directory below this user's `.cloudgpu/hosts`; without a token, `cluster` and `owner`
     identify the cluster. With this user's last cluster on the host, environments and an empty `.cloudgpu` are removed
     too. `keep_cache` keeps downloaded datasets and environments.
-
-    Raises:
-        AgentError: The request or a lease contains a directory that is not a cluster's, or a file or lease cannot be
-            removed.
     """
     grace_s, keep = float(spec.get("grace_s", _GRACE_S)), bool(spec.get("keep_cache"))
     if spec.get("token"):
@@ -94,11 +90,7 @@ def _remove_links(home: str) -> None:
 
 
 def _checked_home(home: str) -> str:
-    """Return the normalized path of a directory to delete, which must be directly below `.cloudgpu/hosts`.
-
-    Raises:
-        AgentError: The directory is elsewhere, so it must not be deleted.
-    """
+    """Return the normalized path of a directory to delete, which must be directly below `.cloudgpu/hosts`."""
     path = os.path.normpath(home)
     if not os.path.isabs(path) or Path(path).parts[-3:-1] != (".cloudgpu", "hosts"):
         raise AgentError(f"leave: {home!r} is not a cluster's directory")

@@ -19,13 +19,7 @@ MARK = "cluster.json"
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Perform the action `take`, `show` or `extend` and print the result.
-
-    Raises:
-        AgentError: The request is invalid, GPUs are in use (code `leased` or `in-use`), too few GPUs exist or
-            `nvidia-smi` does not list them (`no-gpu`), or the lease to extend has expired or does not exist
-            (`no-lease`).
-    """
+    """Perform the action `take`, `show` or `extend` and print the result."""
     actions = {"take": _take, "show": _show, "extend": _extend}
     action = actions.get(str(spec.get("action")))
     if action is None:

@@ -77,10 +77,6 @@ def lease_lock() -> Iterator[None]:
     """Hold the lock on the lease directory during the block.
 
     Create the directory if necessary, and remove it after the block if it is empty.
-
-    Raises:
-        AgentError: The lease directory cannot be created, any user may delete leases in it, or another process has held
-            its lock for 20 seconds.
     """
     handle = _locked()
     try:
@@ -105,11 +101,7 @@ def find_own_lease(token: str, home: str) -> Lease | None:
 
 
 def write_lease(lease: Lease) -> None:
-    """Write a lease atomically.
-
-    Raises:
-        AgentError: The lease cannot be written.
-    """
+    """Write a lease atomically."""
     try:
         handle, temporary = tempfile.mkstemp(prefix=".new-", dir=FOLDER)
         with os.fdopen(handle, "w", encoding="utf-8") as stream:

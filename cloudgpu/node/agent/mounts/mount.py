@@ -25,11 +25,7 @@ Emit = Callable[[Dict[str, Any]], None]
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Mount every dataset of a run. If one mount fails, release all mounts of the run.
-
-    Raises:
-        AgentError: The request is invalid, or a dataset cannot be mounted.
-    """
+    """Mount every dataset of a run. If one mount fails, release all mounts of the run."""
     run = _text(spec, "run")
     done: list[str] = []
     reused: list[str] = []
@@ -44,11 +40,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
 
 
 def unmount(spec: dict[str, Any], emit: Emit) -> None:
-    """Unmount the datasets that only this run uses; with `all`, unmount the datasets of every run.
-
-    Raises:
-        AgentError: A dataset is still mounted.
-    """
+    """Unmount the datasets that only this run uses; with `all`, unmount the datasets of every run."""
     unmounted, remaining = _release(None if spec.get("all") else _text(spec, "run"))
     emit({"unmounted": unmounted})
     if remaining:
@@ -123,9 +115,6 @@ def _install(mount: dict[str, Any], what: str, emit: Emit) -> None:
     """Install a missing mount client with the request's install command.
 
     Requests for self-managed hosts have no install command, so there a missing client is an error.
-
-    Raises:
-        AgentError: The client is missing and cannot be installed.
     """
     program, package = str(mount.get("program") or ""), str(mount.get("package") or "")
     if not program or superuser.has_program(program):
@@ -192,11 +181,7 @@ def is_mounted(target: str) -> bool:
 
 
 def _target(mount: dict[str, Any], root: str) -> str:
-    """Return the mount target with symlinks resolved, so that no symlink redirects it to a system directory.
-
-    Raises:
-        AgentError: The target is not a normalized absolute path, or is a system or home directory.
-    """
+    """Return the mount target with symlinks resolved, so that no symlink redirects it to a system directory."""
     target = _text(mount, "target")
     if not os.path.isabs(target) or os.path.normpath(target) != target:
         raise AgentError(f"mount: {target!r} is not a normalized absolute path", code="outside")

@@ -28,9 +28,6 @@ class NcclLogs:
             folder: Directory for one file per process.
             rank_logs: The ranks' logs.
             empty: Function that frees the disk space of the file with this name in the directory.
-
-        Raises:
-            OSError: The directory cannot be created.
         """
         self._folder = folder
         self._empty = empty

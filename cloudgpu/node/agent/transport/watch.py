@@ -25,11 +25,7 @@ class TransportWatch:
     def __init__(
         self, spec: TransportSpec | None, run_dir: str, logs: Iterable[str], container: RankContainer | None
     ) -> None:
-        """Prepare the directory of NCCL's files.
-
-        Raises:
-            OSError: The run directory cannot be written.
-        """
+        """Prepare the directory of NCCL's files."""
         self._spec = spec
         self._logs: NcclLogs | None = None
         self._transport = Transport()
@@ -45,11 +41,7 @@ class TransportWatch:
             self._logs = NcclLogs(folder, logs, empty)
 
     def take_plugin_problem(self, problem: str) -> None:
-        """Process the reason why NCCL cannot use EFA where the ranks run. An empty `problem` has no effect.
-
-        Raises:
-            AgentError: The recipe requires EFA.
-        """
+        """Process the reason why NCCL cannot use EFA where the ranks run. An empty `problem` has no effect."""
         if self._spec is None or not problem:
             return
         if self._spec.required == EFA:

@@ -93,9 +93,6 @@ class StrictEc2(EC2Response):
         """Apply throttling, the check of the filters' names and eventual consistency.
 
         AWS applies them before it validates the other parameters.
-
-        Raises:
-            AwsError: The request is throttled, has an unknown filter, or refers to a resource that is not visible yet.
         """
         if self._world.behaviour.should_throttle(str(self.region)):
             raise AwsError("RequestLimitExceeded", "Request limit exceeded.", http=503)
@@ -119,11 +116,7 @@ class StrictEc2(EC2Response):
         return response if isinstance(response, ActionResult) else ActionResult(response)
 
     def _moto(self, action: str) -> ActionResult:
-        """Run moto's implementation.
-
-        Raises:
-            AwsError: moto does not implement the action.
-        """
+        """Run moto's implementation."""
         method = getattr(self, camelcase_to_underscores(action), None)
         try:
             result: ActionResult | None = method() if method else None

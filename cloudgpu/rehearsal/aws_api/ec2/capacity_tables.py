@@ -35,32 +35,17 @@ class Market:
             self._load()
 
     def put_capacity(self, table: Mapping[str, int]) -> None:
-        """Replace the capacity table.
-
-        Raises:
-            ValueError: A key or value is invalid.
-            StateError: The disk is full or not writable.
-        """
+        """Replace the capacity table."""
         self.capacity = _validated_limits(table)
         self._save()
 
     def put_quotas(self, table: Mapping[str, int]) -> None:
-        """Replace the quota table.
-
-        Raises:
-            ValueError: A key or value is invalid.
-            StateError: The disk is full or not writable.
-        """
+        """Replace the quota table."""
         self.quotas = _validated_limits(table)
         self._save()
 
     def put_prices(self, table: Mapping[str, str]) -> None:
-        """Replace the price table.
-
-        Raises:
-            ValueError: A key or value is invalid.
-            StateError: The disk is full or not writable.
-        """
+        """Replace the price table."""
         self.prices = _validated_prices(table)
         self._save()
 

@@ -73,9 +73,6 @@ def console_output(call: ParsedRequest) -> dict[str, Any]:
     """Return the last 64 KiB of the node's console output.
 
     With `Latest`, the output is current. Without it, it is what EC2 posted some time after the launch.
-
-    Raises:
-        AwsError: `Latest` is set, but the instance type does not use the Nitro System (`UnsupportedOperation`).
     """
     instance = find(call, [str(call.params.get("InstanceId") or "")])[0]
     latest = str(call.params.get("Latest") or "").lower() == "true"

@@ -20,9 +20,6 @@ def reject_unknown_filters(action: str, params: Mapping[str, Any]) -> None:
     """Reject a request with a filter that its operation does not have.
 
     Operations whose documentation lists no filters are not checked.
-
-    Raises:
-        AwsError: A filter is unknown.
     """
     accepted = _accepted_filters().get(action)
     if accepted is None:

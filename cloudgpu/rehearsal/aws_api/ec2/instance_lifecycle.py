@@ -60,11 +60,7 @@ class NodeKeeper:
         self._submit(self._reboot, region, instance_ids)
 
     def reconcile(self) -> None:
-        """After a server restart, finish pending work, boot lost nodes again, and remove nodes without an instance.
-
-        Raises:
-            RehearsalError: The node host did not respond.
-        """
+        """After a server restart, finish pending work, boot lost nodes again, and remove nodes without an instance."""
         self._start_watcher()
         reports = {report.instance_id: report for report in self._host.list()}
         with self._lock:

@@ -30,12 +30,7 @@ def is_retired(call: ParsedRequest, instance_type: str) -> bool:
 
 
 def require_type(call: ParsedRequest, instance_type: str) -> dict[str, Any]:
-    """Return moto's description of an instance type that this region offers.
-
-    Raises:
-        AwsError: The type is retired (`InvalidInstanceType`), unknown (`InvalidParameterValue`) or not offered in this
-            region (`Unsupported`).
-    """
+    """Return moto's description of an instance type that this region offers."""
     if is_retired(call, instance_type):
         raise AwsError(
             "InvalidInstanceType",
@@ -55,11 +50,7 @@ def is_nitro(instance_type: str) -> bool:
 
 
 def require_zone(region: str, instance_type: str, zone: str) -> None:
-    """Reject a zone that does not offer the type.
-
-    Raises:
-        AwsError: The zone does not offer the type (`Unsupported`); the message lists the zones that do.
-    """
+    """Reject a zone that does not offer the type."""
     offered = zones_by_type(region).get(instance_type, ())
     if zone not in offered:
         raise AwsError(

@@ -93,22 +93,14 @@ def create_record(kind: str, region: str, request: Mapping[str, Any], now: datet
 
 
 def system(shelf: Shelf, name: str) -> Made:
-    """Return a file system by its id.
-
-    Raises:
-        JsonError: The file system does not exist.
-    """
+    """Return a file system by its id."""
     if name not in shelf.systems:
         raise JsonError("FileSystemNotFound", f"File system '{name}' does not exist.")
     return shelf.systems[name]
 
 
 def find_earlier_result(rows: Mapping[str, Made], params: Mapping[str, Any]) -> Made | None:
-    """Return the resource that an earlier call with the same client token created, or None.
-
-    Raises:
-        JsonError: The token was used with different parameters.
-    """
+    """Return the resource that an earlier call with the same client token created, or None."""
     token = params.get("ClientRequestToken")
     for resource in rows.values() if token else ():
         if resource.request.get("ClientRequestToken") == token:

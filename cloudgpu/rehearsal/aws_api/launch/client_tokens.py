@@ -34,11 +34,7 @@ def parameters_digest(params: dict[str, Any]) -> str:
 
 
 def find_saved_response(records: Records, key: Key, digest: str) -> SavedAnswer | None:
-    """Return the saved response of the first call with this token, or None for a new token.
-
-    Raises:
-        AwsError: The token was used with different parameters.
-    """
+    """Return the saved response of the first call with this token, or None for a new token."""
     saved = records.answers.get(key)
     if saved is not None and saved.digest != digest:
         raise AwsError(

@@ -13,11 +13,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9().\-/_]{3,128}")
 
 @rule("CreateLaunchTemplate")
 def create(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
-    """Create a template as moto does, but check its name and store the tags for launched resources unchanged.
-
-    Raises:
-        AwsError: The name is malformed, or the template has no data.
-    """
+    """Create a template as moto does, but check its name and store the tags for launched resources unchanged."""
     if not _NAME.fullmatch(str(call.params.get("LaunchTemplateName"))):
         message = (
             "A launch template name must be between 3 and 128 characters, and may contain letters, numbers, and the "

@@ -62,11 +62,7 @@ def delete(call: ParsedRequest) -> dict[str, Any]:
 
 
 def find(call: ParsedRequest, name: str) -> PlacementGroup:
-    """Return the group with this name or id.
-
-    Raises:
-        AwsError: The group does not exist.
-    """
+    """Return the group with this name or id."""
     for group in call.records.placement_groups.values():
         if name in (group.name, group.id):
             return group

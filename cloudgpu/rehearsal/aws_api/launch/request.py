@@ -53,11 +53,7 @@ class MergedLaunchRequest:
 
     @property
     def user_data(self) -> bytes:
-        """The decoded user data.
-
-        Raises:
-            AwsError: The user data is not valid base64.
-        """
+        """The decoded user data."""
         try:
             return base64.b64decode(str(self.data.get("UserData") or ""), validate=True)
         except ValueError:  # also raised for non-ASCII characters
@@ -71,11 +67,7 @@ class MergedLaunchRequest:
 def merge_template(
     call: ParsedRequest, request: Mapping[str, Any], specification: Mapping[str, Any] | None
 ) -> MergedLaunchRequest:
-    """Merge a request with the launch template that it specifies.
-
-    Raises:
-        EC2ClientError: The template or version does not exist.
-    """
+    """Merge a request with the launch template that it specifies."""
     base, template = template_data(call, specification)
     specified = {name: value for name, value in request.items() if value not in (None, [], {})}
     data = {**base, **specified}
@@ -101,9 +93,6 @@ def template_data(
     """Return the data of a template version, with the template's id and the version number.
 
     If no template is specified, the data is empty and the (id, version) pair is None.
-
-    Raises:
-        EC2ClientError: The template or version does not exist.
     """
     if not specification:
         return {}, None

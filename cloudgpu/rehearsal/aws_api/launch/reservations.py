@@ -101,11 +101,7 @@ def cancel(call: ParsedRequest) -> dict[str, Any]:
 
 
 def free_capacity(call: ParsedRequest, request: MergedLaunchRequest) -> ReservationHeadroom | None:
-    """Return the free capacity of the requested reservation, or None if the request specifies no reservation.
-
-    Raises:
-        AwsError: The reservation does not exist.
-    """
+    """Return the free capacity of the requested reservation, or None if the request specifies no reservation."""
     if not request.reservation and request.market != CAPACITY_BLOCK:
         return None
     reservation = call.records.reservations.get(request.reservation)

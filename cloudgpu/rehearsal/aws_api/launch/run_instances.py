@@ -119,11 +119,7 @@ def reboot(call: ParsedRequest) -> dict[str, Any]:
 
 
 def find(call: ParsedRequest, ids: list[str]) -> list[Any]:
-    """Return the instances with these ids.
-
-    Raises:
-        AwsError: The list of ids is empty, or an instance does not exist.
-    """
+    """Return the instances with these ids."""
     if not ids:
         raise AwsError("MissingParameter", "The request must contain the parameter InstanceId")
     known = {instance.id: instance for instance in call.backend.all_instances()}

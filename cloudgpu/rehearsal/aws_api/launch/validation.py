@@ -20,11 +20,7 @@ _EFA = ("efa", "efa-only")
 
 
 def validate_launch(call: ParsedRequest, request: MergedLaunchRequest) -> MergedLaunchRequest:
-    """Validate a launch request and choose its zone and subnet.
-
-    Raises:
-        AwsError: AWS would reject the request for a reason other than capacity or quotas.
-    """
+    """Validate a launch request and choose its zone and subnet."""
     description = _describe_type(call, request)
     _check_image(call, request, description)
     _check_key(call, request)
@@ -40,11 +36,7 @@ def validate_launch(call: ParsedRequest, request: MergedLaunchRequest) -> Merged
 
 
 def find_instance_profile(call: ParsedRequest, request: MergedLaunchRequest) -> Any:  # noqa: ANN401 - moto's instance profile
-    """Return the requested instance profile, or None if the request has none.
-
-    Raises:
-        AwsError: The profile does not exist.
-    """
+    """Return the requested instance profile, or None if the request has none."""
     specification = request.data.get("IamInstanceProfile") or {}
     name, arn = specification.get("Name"), specification.get("Arn")
     if not (name or arn):

@@ -24,20 +24,11 @@ class Images:
         self._path = path
 
     def installed(self, image_id: str) -> tuple[str, ...]:
-        """Return the packages installed in an image, or an empty tuple if the image was not created from a node.
-
-        Raises:
-            NewerFormatError: A newer version wrote the file.
-        """
+        """Return the packages installed in an image, or an empty tuple if the image was not created from a node."""
         return tuple(self._read().get(image_id, ()))
 
     def keep(self, image_id: str, installed: tuple[str, ...]) -> None:
-        """Store the list of packages installed in an image.
-
-        Raises:
-            OSError: The file cannot be written.
-            NewerFormatError: A newer version wrote the file.
-        """
+        """Store the list of packages installed in an image."""
         record.write_private(self._path, _FORMAT.encode(self._read() | {image_id: list(installed)}))
 
     def _read(self) -> dict[str, list[str]]:

@@ -87,11 +87,7 @@ class Layer:
     surroundings: VisiblePaths
 
     def write_files(self, *, user: str, hostname: str, authorized_keys: tuple[str, ...], host_key_public: str) -> None:
-        """Write all files. Call this only before the first boot, because a node may create symlinks in `folder`.
-
-        Raises:
-            OSError: The disk is full or not writable.
-        """
+        """Write all files. Call this only before the first boot, because a node may create symlinks in `folder`."""
         self._lay_programs()
         self._lay_links()
         self._write("usr/local/bin/sudo", _SUDO, mode=0o755)

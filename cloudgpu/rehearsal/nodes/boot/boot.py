@@ -55,9 +55,6 @@ class NodeBoot:
         Args:
             environment: Environment variables for the user data.
             listen: Function that starts the SSH server; called after the boot hooks, as on AWS.
-
-        Raises:
-            OSError: A file cannot be read or written.
         """
         self.running = True
         key = HostKeyText.read(self._host_key)

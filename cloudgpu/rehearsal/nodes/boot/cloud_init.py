@@ -31,11 +31,7 @@ class HostKeyText:
 
     @classmethod
     def read(cls, path: Path) -> "HostKeyText":
-        """Return the fingerprint and public key for the private key in a file.
-
-        Raises:
-            OSError: The file cannot be read.
-        """
+        """Return the fingerprint and public key for the private key in a file."""
         key = asyncssh.read_private_key(path)
         return cls(key.get_fingerprint(), " ".join(key.export_public_key().decode().split()[:2]))
 
@@ -60,11 +56,7 @@ class CloudInit:
         self.failed = bool(data.refused)
 
     async def run_boot_hooks(self, hostname: str, key: HostKeyText) -> None:
-        """Run the boot hooks, before users can log in.
-
-        Raises:
-            OSError: The console cannot be written.
-        """
+        """Run the boot hooks, before users can log in."""
         self._write(f"Cloud-init v. {_VERSION} running 'init' at {_now():%a, %d %b %Y %H:%M:%S} +0000. (simulated)")
         for line in self._data.refused:
             self._write(f"ERROR: {line}")
@@ -74,11 +66,7 @@ class CloudInit:
         self._console.write(f"root@{hostname}\n")
 
     async def run_per_boot_scripts(self) -> None:
-        """Run all executables in `/var/lib/cloud/scripts/per-boot`. Users can already log in.
-
-        Raises:
-            OSError: The console cannot be written.
-        """
+        """Run all executables in `/var/lib/cloud/scripts/per-boot`. Users can already log in."""
         folder = f"{self._body.layer.shown}/var/lib/cloud/scripts/per-boot"
         code = await self._execute(["/bin/sh", "-c", _PER_BOOT, "cloud-init", folder], b"")
         if code:
@@ -86,21 +74,13 @@ class CloudInit:
             self._write(f"WARNING: per-boot scripts exited with status {code}")
 
     async def scripts(self) -> None:
-        """Run the user data's scripts. Call this only at the node's first boot. Users can already log in.
-
-        Raises:
-            OSError: The console cannot be written.
-        """
+        """Run the user data's scripts. Call this only at the node's first boot. Users can already log in."""
         self._write(f"Cloud-init v. {_VERSION} running 'modules:final' at {_now():%a, %d %b %Y %H:%M:%S} +0000.")
         for part in self._data.of("script"):
             await self._run(part)
 
     def print_final_messages(self, hostname: str, key: HostKeyText) -> None:
-        """Print the host key, which clients read from the console, and the final message of the boot.
-
-        Raises:
-            OSError: The console cannot be written.
-        """
+        """Print the host key, which clients read from the console, and the final message of the boot."""
         stamp = f"<14>{_now():%b %e %H:%M:%S} ec2: "
         bar = "#" * 61
         framed = [

@@ -15,11 +15,7 @@ class Console:
     path: Path
 
     def write(self, text: str) -> None:
-        """Append text.
-
-        Raises:
-            OSError: The disk is full.
-        """
+        """Append text."""
         descriptor = self.open()
         try:
             os.write(descriptor, text.encode())
@@ -27,11 +23,7 @@ class Console:
             os.close(descriptor)
 
     def open(self) -> int:
-        """Open the console. Return a descriptor to which programs of the node append their output.
-
-        Raises:
-            OSError: The disk is full.
-        """
+        """Open the console. Return a descriptor to which programs of the node append their output."""
         return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def read(self) -> bytes:

@@ -93,11 +93,7 @@ def parse(data: bytes) -> UserData:
 
 
 def _leaves(data: bytes) -> Iterator[tuple[str, str, bytes]]:
-    """Yield the content type, file name and content of each part, unpacked.
-
-    Raises:
-        ValueError: The data is MIME, but not UTF-8, or a part is damaged gzip data; cloud-init then runs no part.
-    """
+    """Yield the content type, file name and content of each part, unpacked."""
     if b"mime-version:" not in data[:_HEAD_BYTES].lower():
         yield _NOT_MIME, "", data
         return
@@ -123,11 +119,7 @@ def _content(part: Message) -> bytes:
 
 
 def _part(content_type: str, name: str, content: bytes) -> UserDataPart:
-    """Return a part that runs.
-
-    Raises:
-        ValueError: The part is damaged, or its type is not simulated.
-    """
+    """Return a part that runs."""
     text = content.decode("utf-8", "surrogateescape")
     if content_type in _EXAMINED:
         start = text.lstrip().lower()
@@ -160,11 +152,7 @@ def _description(text: str, content_type: str) -> str:
 
 
 def _plain_name(name: str) -> str:
-    """Return the name of the file to which cloud-init writes a part.
-
-    Raises:
-        ValueError: Nothing is left of the name, so cloud-init cannot write the part.
-    """
+    """Return the name of the file to which cloud-init writes a part."""
     kept = "".join(letter for letter in name.replace("/", "_") if letter in _NAME_CHARACTERS)
     if kept.strip(".") == "" or len(kept) > _NAME_BYTES:
         message = "its name cannot be that of a file"

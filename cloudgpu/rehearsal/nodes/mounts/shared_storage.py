@@ -31,20 +31,12 @@ class SharedFolderStore:
         return frozenset(path.name for path in marks.iterdir()) if marks.is_dir() else frozenset()
 
     def format(self, folder: str) -> None:
-        """Record that a volume is formatted.
-
-        Raises:
-            OSError: The disk of this machine is full.
-        """
+        """Record that a volume is formatted."""
         (self._folder / _FORMATTED).mkdir(parents=True, exist_ok=True)
         (self._folder / _FORMATTED / folder).touch()
 
     def path(self, mounted: Mounted) -> str:
-        """Return the path of the directory that backs a mount, and create the directory if it does not exist.
-
-        Raises:
-            OSError: The disk of this machine is full.
-        """
+        """Return the path of the directory that backs a mount, and create the directory if it does not exist."""
         folder = self._folder / mounted.folder
         if not folder.is_dir():
             folder.mkdir(parents=True)
@@ -53,11 +45,7 @@ class SharedFolderStore:
 
 
 def create_shared_folder(directory: Path) -> tuple[Path, Path]:
-    """Create the shared directory. Return its path and the path of its read-only view.
-
-    Raises:
-        OSError: A directory cannot be created.
-    """
+    """Create the shared directory. Return its path and the path of its read-only view."""
     folder, read_only = directory / FOLDER, directory / READ_ONLY
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not read_only.is_symlink():

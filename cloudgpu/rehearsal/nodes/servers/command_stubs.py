@@ -30,11 +30,7 @@ class StandInServer:
         self._server: asyncio.Server | None = None
 
     async def listen(self, folder: Path) -> None:
-        """Serve on `node.sock` in a directory that is visible in the node.
-
-        Raises:
-            OSError: The directory cannot be written.
-        """
+        """Serve on `node.sock` in a directory that is visible in the node."""
         bound = sockets.bind(folder / "node.sock")
         self._server = await asyncio.start_unix_server(self._serve, sock=bound)
 
@@ -56,11 +52,7 @@ class StandInServer:
 
 
 async def _read_all(reader: asyncio.StreamReader) -> bytes:
-    """Read everything up to the end of the stream.
-
-    Raises:
-        ValueError: The request is too large.
-    """
+    """Read everything up to the end of the stream."""
     text = b""
     while part := await reader.read(_LIMIT_BYTES):
         text += part
@@ -70,12 +62,7 @@ async def _read_all(reader: asyncio.StreamReader) -> bytes:
 
 
 def _parsed(text: bytes) -> tuple[str, list[str], dict[str, str]]:
-    """Split a request into the program, its arguments and the unit files.
-
-    Raises:
-        ValueError: The request is malformed.
-        IndexError: The request is incomplete.
-    """
+    """Split a request into the program, its arguments and the unit files."""
     fields = [field.decode(errors="replace") for field in text.split(b"\0")]
     program, end = fields[0], 2 + int(fields[1])
     arguments, units = fields[2:end], fields[end:]

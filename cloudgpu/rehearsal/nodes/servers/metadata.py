@@ -75,11 +75,7 @@ class MetadataService:
         self._server: asyncio.Server | None = None
 
     async def listen(self, bound: socket.socket) -> None:
-        """Serve on a bound socket.
-
-        Raises:
-            OSError: Another process uses the port.
-        """
+        """Serve on a bound socket."""
         self._server = await asyncio.start_server(self._serve, sock=bound, limit=_HEAD_LIMIT_BYTES)
 
     def close(self) -> None:

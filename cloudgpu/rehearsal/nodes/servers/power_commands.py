@@ -44,11 +44,7 @@ class Unit:
 
 
 def parse_shutdown(arguments: Sequence[str], now: datetime) -> Shutdown:
-    """Parse the arguments of `shutdown`.
-
-    Raises:
-        ValueError: The time is not valid.
-    """
+    """Parse the arguments of `shutdown`."""
     flags = [argument for argument in arguments if argument.startswith("-")]
     times = [argument for argument in arguments if not argument.startswith("-")]
     if any(flag in ("-c", "--cancel") for flag in flags):
@@ -81,11 +77,7 @@ def immediate_action(command: Sequence[str]) -> Action | None:
 
 
 def parse_systemd_run(arguments: Sequence[str], now: datetime) -> Unit:
-    """Parse the arguments of `systemd-run`.
-
-    Raises:
-        ValueError: A time is not valid, or the command is missing.
-    """
+    """Parse the arguments of `systemd-run`."""
     options: dict[str, str] = {}
     rest = list(arguments)
     while rest and rest[0].startswith("-"):
@@ -145,9 +137,6 @@ def parse_timer_unit(name: str, units: Mapping[str, str], now: datetime) -> Unit
     """Return the timer that `systemctl start` or `systemctl enable --now` starts.
 
     Return None if the timer's unit file is missing or sets no supported time.
-
-    Raises:
-        ValueError: The timer's time is not valid.
     """
     values = _settings(units.get(name, ""))
     stem = name.removesuffix(".timer")
@@ -169,11 +158,7 @@ def _settings(text: str) -> dict[str, str]:
 
 
 def parse_time(text: str, now: datetime) -> datetime:
-    """Parse an absolute UTC time in the syntax of systemd or `shutdown`. A time of day means its next occurrence.
-
-    Raises:
-        ValueError: The time is not valid, or it is a recurring time.
-    """
+    """Parse an absolute UTC time in the syntax of systemd or `shutdown`. A time of day means its next occurrence."""
     text = text.strip()
     if text == "now":
         return now
@@ -197,11 +182,7 @@ def parse_time(text: str, now: datetime) -> datetime:
 
 
 def parse_time_span(text: str) -> timedelta:
-    """Parse a systemd time span such as `90` (seconds), `5min` or `1h 30m`.
-
-    Raises:
-        ValueError: The span is not valid.
-    """
+    """Parse a systemd time span such as `90` (seconds), `5min` or `1h 30m`."""
     total, at = 0.0, 0
     text = text.strip().lower()
     while at < len(text):
@@ -217,11 +198,7 @@ def parse_time_span(text: str) -> timedelta:
 
 
 def _bounded(seconds: float, text: str) -> float:
-    """Return the delay in seconds, or raise an error if it is too long for date arithmetic.
-
-    Raises:
-        ValueError: The delay is too long.
-    """
+    """Return the delay in seconds, or raise an error if it is too long for date arithmetic."""
     if not seconds <= _LONGEST_S:
         message = f"Failed to parse time span: {text[:40]} is too long"
         raise ValueError(message)

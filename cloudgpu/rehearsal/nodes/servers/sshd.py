@@ -45,11 +45,7 @@ class NodeSshServer:
         self.connections: set[asyncssh.SSHServerConnection] = set()
 
     async def listen(self, bound: socket.socket) -> None:
-        """Accept connections on a bound socket. Closing the server closes the socket.
-
-        Raises:
-            OSError: The socket cannot be used.
-        """
+        """Accept connections on a bound socket. Closing the server closes the socket."""
         keys = _parsed(self._login.authorized_keys)
         self._acceptor = await asyncssh.listen(
             sock=bound,
@@ -98,11 +94,7 @@ class SshDoors:
         return self._agent is not None
 
     async def open(self, server: Callable[[], NodeSshServer], bound: socket.socket | None) -> None:
-        """Accept connections from the SSM agent and, if `bound` is not None, on the bound TCP socket.
-
-        Raises:
-            OSError: A socket cannot be used.
-        """
+        """Accept connections from the SSM agent and, if `bound` is not None, on the bound TCP socket."""
         if self._agent is None:
             agent = server()
             await agent.listen(sockets.bind(self._run / sockets.AGENT_SOCKET))
