@@ -101,6 +101,7 @@ NOT_ATTACKED = {
     "node/agent/fetch/dataset_index.py:forget_all": OWN,
     "node/agent/checkpoints/upload.py:Uploader.__init__": OWN,
     "node/agent/checkpoints/upload.py:Uploader.look": OWN,
+    "node/agent/checkpoints/upload.py:_locked_after_scan": OWN,
     "node/agent/checkpoints/upload.py:kept": OWN,
     "node/agent/checkpoints/upload.py:verb": OWN,
     "node/agent/leases/cleanup.py:_matching_clusters": OWN,
