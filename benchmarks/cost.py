@@ -18,13 +18,12 @@ from typing import Any, get_args
 import sqlalchemy as sa
 from measure import CLOUDGPU, run, show, show_command
 
-from cloudgpu.cli.render.cost import ROWS_SHOWN
+from cloudgpu.cli.commands.cost import ROWS_SHOWN
 from cloudgpu.ledger import database, rows, schema, summary
-from cloudgpu.ledger.entry import Spending, Surcharge
+from cloudgpu.ledger.entry import Spending, Surcharge, to_text
 from cloudgpu.ledger.report import By, ReportQuery
-from cloudgpu.ledger.sqlite_report import sqlite_report
 from cloudgpu.ledger.store import Ledger, open_ledger
-from cloudgpu.ledger.times import to_text
+from cloudgpu.ledger.summary_queries import sqlite_report
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TIMES = 5

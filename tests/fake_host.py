@@ -8,12 +8,20 @@ from pathlib import Path
 
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.base import COMMAND_S, FailureCallback, OnBytes, Result, ignore_bytes, ignore_failure
+from cloudgpu.ssh.base import (
+    COMMAND_S,
+    FailureCallback,
+    OnBytes,
+    Result,
+    ignore_bytes,
+    ignore_failure,
+    node_label,
+    require_success,
+)
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.failure_text import node_label, require_success
-from cloudgpu.ssh.openssh_command import ServerKey
+from cloudgpu.ssh.openssh import ServerKey
+from cloudgpu.ssh.transfer.glob import path_matcher
 from cloudgpu.ssh.transfer.listing import OnSkipped, PlaceOf, SkippedDownload, same_place
-from cloudgpu.ssh.transfer.patterns import path_matcher
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from cloudgpu.errors import UsageError
-from cloudgpu.state.identity import BackendIdentity
+from cloudgpu.state.identifiers import BackendIdentity
 
 if TYPE_CHECKING:
     # Only for annotations: importing the recipe schema and SSH would slow down commands that only read records.
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
     from cloudgpu.backends.billing.cost_ledger import CostLedger
     from cloudgpu.backends.catalog_source import CatalogSource
-    from cloudgpu.backends.events import Emit
     from cloudgpu.backends.lifecycle.launch_request import Requester
     from cloudgpu.backends.lifecycle.results import (
         DeletionResult,
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from cloudgpu.recipe.schema import Recipe
     from cloudgpu.run.containers.logins import RegistryLogin
     from cloudgpu.run.data.files import RemoteFile, S3Service
+    from cloudgpu.run.progress import Emit
     from cloudgpu.ssh.base import Host
     from cloudgpu.state.cluster_record import ClusterRecord
     from cloudgpu.state.record_store import RecordStore

@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Protocol
 
 from cloudgpu.catalog.snapshots.snapshot import TypeFacts
-from cloudgpu.state.identity import BackendIdentity
+from cloudgpu.state.identifiers import BackendIdentity
 
 
 class CatalogSource(BackendIdentity, Protocol):

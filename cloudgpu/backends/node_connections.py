@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
-from cloudgpu.backends.events import Emit
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, ConnectError
 from cloudgpu.launch.inventory import ALIVE_STATES, Node
-from cloudgpu.run.progress import Activity, Note
+from cloudgpu.run.progress import Activity, Emit, Note
 from cloudgpu.ssh.base import Host
-from cloudgpu.ssh.bastion import bastion
 from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.fanout import TerminatedNodeError, all_or_raise, connect_all, wait_for_all
+from cloudgpu.ssh.proxies import CarryingCommand, ProgramCarrier, TcpConnector, bastion
 from cloudgpu.ssh.session import KeepaliveLimits
-from cloudgpu.ssh.tcp_connector import CarryingCommand, ProgramCarrier, TcpConnector
 from cloudgpu.text import plural
 
 _BASTION_S = 15.0

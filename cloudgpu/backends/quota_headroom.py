@@ -15,10 +15,9 @@ from cloudgpu.clock import Clock
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import CloudGpuError, NewerFormatError, StateError
 from cloudgpu.paths import Home
-from cloudgpu.plan.quota_headroom import VcpuHeadroom
-from cloudgpu.state.adapters import decode_stored
-from cloudgpu.state.documents import StateFile
-from cloudgpu.state.identity import BackendIdentity
+from cloudgpu.plan.capacity import VcpuHeadroom
+from cloudgpu.state.documents import StateFile, decode_stored
+from cloudgpu.state.identifiers import BackendIdentity
 from cloudgpu.workers import Workers
 
 MAX_CACHE_AGE: Final = timedelta(minutes=10)

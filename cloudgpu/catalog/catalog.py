@@ -9,7 +9,7 @@ from functools import cache
 from cloudgpu.catalog import data_files
 from cloudgpu.catalog.hardware import Gpu, InstanceType
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe.name_suggestions import suggestion
+from cloudgpu.recipe.problem import suggestion
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Select the machine image and driver for a GPU architecture."""
+"""Select the machine image and driver for a GPU architecture, and look up the unpacked sizes of container images."""
 
 import json
 from collections.abc import Mapping
@@ -8,6 +8,19 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from cloudgpu.errors import RecipeError
+
+
+def unpacked_gib(image: str) -> int | None:
+    """Return the approximate disk usage of an unpacked image in GiB, or None if the repository is unknown."""
+    repository = image.partition("@")[0].rpartition(":")[0] or image
+    size = _stored()["repositories"].get(repository)
+    return None if size is None else int(size)
+
+
+@cache
+def _stored() -> Any:  # noqa: ANN401 - a data file of this package
+    return json.loads((files("cloudgpu.catalog") / "data" / "image_sizes.json").read_text(encoding="utf-8"))
+
 
 Flavour = Literal["proprietary", "open"]
 

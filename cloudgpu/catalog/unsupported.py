@@ -1,11 +1,29 @@
-"""AWS hardware that cloudgpu cannot use, and types that a new account may not be able to launch, with replacements."""
+"""AWS partitions and hardware that cloudgpu cannot use, and types that a new account may be unable to launch."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from cloudgpu.catalog.data_files import read
+
+_UNSUPPORTED: Final[Mapping[str, str]] = {
+    "cn-": "AWS China (partition aws-cn)",
+    "us-gov-": "AWS GovCloud (partition aws-us-gov)",
+    "us-iso": "an isolated partition of AWS",
+    "eu-isoe-": "an isolated partition of AWS",
+    "eusc-": "the AWS European Sovereign Cloud (partition aws-eusc)",
+}
+"""Beginning of the region names -> name of the partition."""
+
+
+def unsupported_partition(region: str) -> str:
+    """Return a sentence that names the partition of a region if cloudgpu does not support it, or an empty text.
+
+    The prices, the machine images and the published IAM policies are those of the partition `aws`.
+    """
+    name = next((name for beginning, name in _UNSUPPORTED.items() if region.startswith(beginning)), "")
+    return f"region {region} is in {name}, which cloudgpu does not support" if name else ""
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.settings import Settings, load
-from cloudgpu.state.catalog_snapshots import CatalogSnapshots
-from cloudgpu.state.known_catalog import known_catalog
+from cloudgpu.state.catalog_snapshots import CatalogSnapshots, known_catalog
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.state.storage_records import StorageRecords
 from cloudgpu.targets import Target, as_target, is_simulated
@@ -34,15 +33,15 @@ if TYPE_CHECKING:
     from cloudgpu.backends.billing.cost_ledger import CostLedger
     from cloudgpu.backends.billing.lenient_ledger import LenientLedger
     from cloudgpu.backends.billing.missing_rows import MissingRows
-    from cloudgpu.backends.events import Emit
     from cloudgpu.catalog import Catalog
     from cloudgpu.ledger.report import CostReport, ReportQuery
+    from cloudgpu.run.progress import Emit
 
 _LEDGER = "cloudgpu.ledger.store"
 # Most commands read no costs, and importing this code takes a tenth of a short command's time.
 _LENIENT_LEDGER = "cloudgpu.backends.billing.lenient_ledger"
 _MISSING_ROWS = "cloudgpu.backends.billing.missing_rows"
-_SQLITE_REPORT = "cloudgpu.ledger.sqlite_report"
+_SQLITE_REPORT = "cloudgpu.ledger.summary_queries"
 _SIMULATED_TIME = "cloudgpu.rehearsal.simulated_time"
 _RENDER_REHEARSAL = "cloudgpu.cli.render.rehearsal"
 

@@ -1,4 +1,4 @@
-"""Build the settings of the Pulumi program in `infra/` that creates clusters."""
+"""Build the settings of the Pulumi programs in `infra/`, including existing resources and the user's tags."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.files import parse_json
+from cloudgpu.settings import Settings
+from cloudgpu.settings.tags import tags_text
 from cloudgpu.text import printable
 
 if TYPE_CHECKING:
     # Importing plans would slow down commands that only read records.
     from cloudgpu.plan.plan import Candidate
+
 
 NAMEABLE: Final = frozenset(
     {
@@ -115,3 +118,35 @@ def stack_config(  # one argument per program setting; grouping them would only 
         "efaInterfaces": str(candidate.efa_interfaces),
     }
     return {**config, **chosen, **{key: value for key, value in derived.items() if value}}
+
+
+def cluster_program_config(settings: Settings) -> dict[str, str]:
+    """Return the cluster program's configuration for existing resources, omitting settings that have no value."""
+    named = {
+        "reach": "" if settings.reach == "direct" else settings.reach,
+        "vpcId": settings.vpc_id,
+        "createVpc": "true" if settings.create_vpc else "",
+        "subnetId": settings.subnet_id,
+        "securityGroupId": settings.security_group_id,
+        "permissionsBoundary": settings.permissions_boundary,
+        "roleName": "" if settings.instance_profile else settings.role_name,
+        "instanceProfile": settings.instance_profile,
+        "scheduleRoleArn": settings.expiry_schedule_role,
+        "keyName": settings.key_name,
+        "kmsKeyId": settings.kms_key_id,
+        "tags": tags_text(settings.tags),
+        "expirySchedule": "" if settings.expiry_schedule else "false",
+    }
+    return {name: value for name, value in named.items() if value}
+
+
+def storage_program_config(settings: Settings) -> dict[str, str]:
+    """Return the storage program's configuration for existing resources, omitting settings that have no value."""
+    named = {
+        "vpcId": settings.vpc_id,
+        "subnetIds": list_setting([settings.subnet_id] if settings.subnet_id else []),
+        "clientSecurityGroupIds": list_setting([settings.security_group_id] if settings.security_group_id else []),
+        "kmsKeyId": settings.kms_key_id,
+        "tags": tags_text(settings.tags),
+    }
+    return {name: value for name, value in named.items() if value}

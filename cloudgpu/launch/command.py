@@ -1,12 +1,16 @@
-"""Render a rank's command from the recipe's template, prefixed with the interpreter for Python scripts."""
+"""Render a rank's command from the recipe's template, or the starter of the recipe's shell script."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
 
 from cloudgpu.launch.inventory import Inventory, Node, loopback_address
-from cloudgpu.launch.ranks import LaunchContext
+from cloudgpu.launch.ranks import LaunchContext, NodeFile, NodeLaunch
 from cloudgpu.recipe import template
 from cloudgpu.recipe.schema import Recipe, Scalar
-from cloudgpu.recipe.sections.service import Endpoint
+from cloudgpu.recipe.sections.launch import Endpoint
+from cloudgpu.recipe.template import RUN_VARIABLES, variable_name
 
 HOSTFILE = "hostfile"
 """Path of the hostfile below the run's directory, and the name of its placeholder in commands."""
@@ -18,7 +22,7 @@ SCRIPT_STARTER = "script/start"
 def rank_command(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0) -> tuple[str, ...]:
     """Return the command of a rank on the node at this position in the inventory.
 
-    If the recipe has a script, the command is the program that runs it; see `cloudgpu.launch.script`. Otherwise,
+    If the recipe has a script, the command is the program that runs it; see `cloudgpu.launch.command`. Otherwise,
     `train.py ...` and `-m package ...` are prefixed with the run's interpreter; anything else is run unchanged.
     """
     if recipe.launch.run:
@@ -59,3 +63,38 @@ def service_values(endpoint: Endpoint | None, head: Node) -> Mapping[str, Scalar
     if endpoint is None:
         return {}
     return {"service.port": endpoint.port, "service.address": loopback_address(head)}
+
+
+_SCRIPT = "script/run.sh"
+
+
+def with_script(gang: Sequence[NodeLaunch], recipe: Recipe, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
+    """Add the recipe's script to the files of every node, because `mpirun` starts it on nodes without own ranks."""
+    if not recipe.launch.run:
+        return tuple(gang)
+    files = (NodeFile(_SCRIPT, recipe.launch.run), _starter(ctx))
+    return tuple(replace(node, files=(*node.files, *files)) for node in gang)
+
+
+def script_variables(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> dict[str, str]:
+    """Return the parameters, directories and addresses that a command would get through placeholders."""
+    if not recipe.launch.run:
+        return {}
+    known = template.placeholders(recipe)
+    values = placeholder_values(recipe, inventory, ctx)
+    return {
+        variable_name(name): template.format_value(values[name])
+        for name in known
+        if name in values and name not in RUN_VARIABLES
+    }
+
+
+def _starter(ctx: LaunchContext) -> NodeFile:
+    """Return a script that runs the recipe's script, with the run's Python first on the PATH.
+
+    The recipe's script stays as written, so that the line numbers in bash's messages are those of the recipe.
+    """
+    folder = PurePosixPath(ctx.interpreter).parent
+    path = [f"PATH={shlex.quote(str(folder))}:$PATH; export PATH"] if folder.is_absolute() else []
+    run = f"exec bash -eo pipefail {shlex.quote(f'{ctx.run_dir}/{_SCRIPT}')}"
+    return NodeFile(SCRIPT_STARTER, "\n".join(("#!/bin/sh", *path, run)) + "\n", 0o700)

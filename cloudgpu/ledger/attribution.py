@@ -1,14 +1,18 @@
-"""Attribute a cluster's time to the runs that used the cluster. Runs that overlap share the time equally."""
+"""Attribute a cluster's time and charges to runs, idle time and days. Runs that overlap share the time equally.
+
+The pieces of a charge always add up to its bill.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import accumulate, pairwise
+from math import lcm
 from operator import attrgetter
 
-from cloudgpu.ledger.billing import Charge
+from cloudgpu.ledger.billing import Bill, Charge, apportion
 
 
 @dataclass(frozen=True)
@@ -94,3 +98,126 @@ def _edges(runs: Iterable[RunInterval]) -> Iterator[datetime]:
         yield run.started_at
         if run.ended_at:
             yield run.ended_at
+
+
+NO_VALUE = "(none)"
+"""Key of costs without an owner, team, recipe or GPU."""
+IDLE = "(idle) "
+"""Start of the key of time that no run used. The name of the cluster follows."""
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """To whom a piece belongs: its keys in reports by run and by recipe.
+
+    Attributes:
+        run: Key in reports by run, or None if the run used the cluster but has no share in the costs.
+        recipe: Key in reports by recipe; None if `run` is None.
+        run_id: ID of the run, or None for time that belongs to no run.
+        idle: Whether the nodes were running without a run.
+    """
+
+    run: str | None
+    recipe: str | None
+    run_id: str | None
+    idle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a charge. `open_end` is True for the last pieces of an open charge, whose costs continue to grow."""
+
+    owner: Owner
+    start: datetime
+    end: datetime
+    micro_usd: int
+    node_ms: int
+    open_end: bool
+
+
+def pieces(charge: Charge, runs: Sequence[RunInterval], bill: Bill, cuts: Collection[datetime] = ()) -> list[Piece]:
+    """Split the bill for a charge among runs and idle time, and at the cuts.
+
+    A slice that k runs share is split into k equal parts. The costs before and after a cut add up to the uncut costs.
+    Only the rounding between runs that share the cluster depends on the cuts, by micro-dollars.
+
+    Args:
+        charge: Charge to split.
+        runs: Runs that overlap the charge.
+        bill: Bill for the charge.
+        cuts: Times at which to split the charge. Times outside the charge have no effect.
+    """
+    own_end = _own_end(charge, runs)
+    edges = {*cuts, own_end} if own_end else cuts
+    split = list(slices(charge.start, bill.until, runs, edges))
+    # Multiplying by the common multiple of all numbers of runs keeps every weight a whole number.
+    even = lcm(*(max(1, len(piece.runs)) for piece in split))
+    owned = [
+        (part, owner, len(part.runs) or 1)
+        for part in split
+        for owner in _owners(charge, part.runs, part.start, own_end)
+    ]
+    weights = [part.microseconds * even // sharers for part, _, sharers in owned]
+    amounts = zip(owned, apportion(bill.micro_usd, weights), apportion(bill.node_ms, weights), strict=True)
+    shared = [
+        Piece(owner, part.start, part.end, usd, node_ms, charge.end is None and part.end == bill.until)
+        for (part, owner, _), usd, node_ms in amounts
+    ]
+    return shared + list(_without_share(charge, runs, shared))
+
+
+def days(start: datetime, until: datetime) -> Iterator[datetime]:
+    """Yield every midnight (UTC) between two times, without the times themselves."""
+    midnight = start.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + _DAY
+    while midnight < until:
+        yield midnight
+        midnight += _DAY
+
+
+def day_of(at: datetime) -> str:
+    """Return the day (UTC) of a time, for example `2026-11-21`."""
+    return at.astimezone(UTC).date().isoformat()
+
+
+def week_of(at: datetime) -> str:
+    """Return the Monday of the week (UTC) of a time, for example `2026-11-16`."""
+    day: date = at.astimezone(UTC).date()
+    return (day - timedelta(days=day.weekday())).isoformat()
+
+
+def month_of(at: datetime) -> str:
+    """Return the month (UTC) of a time, for example `2026-11`."""
+    return day_of(at)[:7]
+
+
+def _own_end(charge: Charge, runs: Sequence[RunInterval]) -> datetime | None:
+    """Return the end of the run for which the charge was opened, if its cluster was kept after it.
+
+    A cluster that is not kept is deleted before the end of its run is recorded, so its whole bill belongs to the run,
+    including the rest of the minimum time.
+    """
+    own = next((run.ended_at for run in runs if run.run_id == charge.run_id), None)
+    return own if own is not None and (charge.end is None or own < charge.end) else None
+
+
+def _owners(charge: Charge, active: Sequence[RunInterval], start: datetime, own_end: datetime | None) -> list[Owner]:
+    """Return the owners that share a slice equally."""
+    if active:
+        return [Owner(run.run_id, run.recipe or NO_VALUE, run.run_id) for run in active]
+    if " " in charge.cluster:  # storage or an image, which have no runs
+        return [Owner(charge.run_id or charge.cluster, charge.recipe or charge.cluster, charge.run_id or None)]
+    if charge.run_id and (own_end is None or start < own_end):
+        return [Owner(charge.run_id, charge.recipe or NO_VALUE, charge.run_id)]
+    idle = f"{IDLE}{charge.cluster}"
+    return [Owner(idle, idle, None, idle=True)]
+
+
+def _without_share(charge: Charge, runs: Sequence[RunInterval], shared: Sequence[Piece]) -> Iterator[Piece]:
+    """Yield an empty piece for each run that used the cluster but has no share, so that reports count the run."""
+    known = {piece.owner.run_id for piece in shared}
+    last = shared[-1].end - timedelta(microseconds=1)
+    starts = {charge.run_id: charge.start} if charge.run_id else {}
+    starts |= {run.run_id: min(max(run.started_at, charge.start), last) for run in runs}
+    for run_id in sorted(starts.keys() - known):
+        yield Piece(Owner(None, None, run_id), starts[run_id], starts[run_id], 0, 0, open_end=False)

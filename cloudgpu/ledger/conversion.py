@@ -8,8 +8,7 @@ from typing import Any
 
 from cloudgpu.ledger.attribution import RunInterval
 from cloudgpu.ledger.billing import Charge
-from cloudgpu.ledger.entry import LedgerEntry, Part, PartEnd, Spending, Surcharge
-from cloudgpu.ledger.times import from_text
+from cloudgpu.ledger.entry import LedgerEntry, Part, PartEnd, Spending, Surcharge, from_text
 
 EntryAttempt = tuple[str, int]
 """Entry ID and number of the launch attempt. A closed entry can be reopened for another attempt."""

@@ -16,8 +16,8 @@ from sqlalchemy import event, exc
 from cloudgpu.errors import LedgerError
 from cloudgpu.files import make_private_directory
 from cloudgpu.ledger import schema, summary
-from cloudgpu.ledger.sqlite_report import BUSY_TIMEOUT_S, SQLITE_PREFIX
-from cloudgpu.ledger.version import VERSION
+from cloudgpu.ledger.entry import VERSION
+from cloudgpu.ledger.summary_queries import BUSY_TIMEOUT_S, SQLITE_PREFIX
 from cloudgpu.text import printable
 
 _POSTGRESQL = "postgresql"

@@ -1,10 +1,41 @@
-"""The entries of the ledger. An entry records an expected cost, the launch that caused it, and the end of the cost."""
+"""The entries of the ledger, the format of their times, and the version of the ledger's format.
+
+An entry records an expected cost, the launch that caused it, and the end of the cost.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, Literal
+
+from cloudgpu.decoding import decode_as
+from cloudgpu.errors import LedgerError
+
+
+def to_text(at: datetime) -> str:
+    """Format a time, for example `2026-11-21T05:00:00.000000Z`."""
+    if at.tzinfo is None:
+        raise LedgerError(
+            f"the ledger does not accept a time without a UTC offset: {at.isoformat()}", hint="please report this bug"
+        )
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def from_text(text: str) -> datetime:
+    """Parse a time that `to_text` wrote."""
+    try:
+        at = datetime.fromisoformat(text)
+        # Skip full decoding for times in the format of `to_text`, because there may be thousands of rows.
+        return at if at.tzinfo is UTC else decode_as(datetime, text)
+    except ValueError as err:
+        message = f"the ledger contains an invalid time: {err}"
+        raise LedgerError(message, hint="restore the ledger from a backup, or correct the row") from err
+
+
+VERSION = 6
+"""Version of the tables in `schema.py`. A ledger with a newer version is rejected."""
+
 
 EntryState = Literal["open", "closed"]
 Part = Literal["nodes", "gateway", "elastic-ips"]

@@ -7,9 +7,19 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal
 
-from cloudgpu.ledger.attribution import RunIndex, RunInterval
+from cloudgpu.ledger.attribution import (
+    NO_VALUE,
+    Owner,
+    Piece,
+    RunIndex,
+    RunInterval,
+    day_of,
+    days,
+    month_of,
+    pieces,
+    week_of,
+)
 from cloudgpu.ledger.billing import Bill, Charge, ParsedPrices, usd
-from cloudgpu.ledger.pieces import NO_VALUE, Owner, Piece, day_of, days, month_of, pieces, week_of
 
 By = Literal["user", "team", "run", "recipe", "cluster", "gpu", "day", "week", "month"]
 PERIODS: tuple[By, ...] = ("day", "week", "month")

@@ -8,11 +8,10 @@ import sqlalchemy as sa
 
 from cloudgpu.ledger.billing import nano_usd
 from cloudgpu.ledger.conversion import SPENDING_COLUMNS
-from cloudgpu.ledger.entry import EntryState, Spending
+from cloudgpu.ledger.entry import EntryState, Spending, to_text
 from cloudgpu.ledger.schema import beside as beside_table
 from cloudgpu.ledger.schema import closed, extended, launched, part_ended, run_ended, run_started
 from cloudgpu.ledger.schema import opened as opened_table
-from cloudgpu.ledger.times import to_text
 
 _O = opened_table.c
 _ENDED = closed.c.closed_at

@@ -22,10 +22,9 @@ from cloudgpu.ledger.conversion import (
     group_surcharges,
     run_from_row,
 )
-from cloudgpu.ledger.entry import EntryState, LedgerEntry, Part, Spending
+from cloudgpu.ledger.entry import EntryState, LedgerEntry, Part, Spending, to_text
 from cloudgpu.ledger.report import By, CostReport, ReportQuery, report
 from cloudgpu.ledger.summary_queries import entries_of, is_complete, summarized_report
-from cloudgpu.ledger.times import to_text
 from cloudgpu.text import plural
 
 _PLEASE_REPORT = "nothing was recorded or launched; please report this bug"

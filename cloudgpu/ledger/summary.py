@@ -16,9 +16,9 @@ from cloudgpu.ledger.attribution import RunIndex
 from cloudgpu.ledger.billing import Bill, Charge, ParsedPrices
 from cloudgpu.ledger.billing import charges as charges_of
 from cloudgpu.ledger.conversion import EntryAttempt, charge_from_row, run_from_row
+from cloudgpu.ledger.entry import to_text
 from cloudgpu.ledger.report import shares
 from cloudgpu.ledger.summary_queries import COUNT_EVENTS, RULES, Read, entries_of, runs_of
-from cloudgpu.ledger.times import to_text
 
 LARGEST = 10**15
 """Largest amount in a row of the summary. The sum of nine thousand such rows still fits in 64 bits."""

@@ -1,18 +1,24 @@
-"""Create reports from the cost summary.
+"""Create reports from the cost summary, and read an SQLite ledger without a database library.
 
-The database sums the closed entries. This module bills only open entries, and charges that the start or the end of the
-report cuts. The statements are plain SQL for both SQLite and PostgreSQL and need no
-database library, because importing SQLAlchemy takes longer than reading a report of a hundred thousand entries.
+The database sums the closed entries. This module bills only open entries, and charges that the start or the end of
+the report cuts. The statements are plain SQL for both SQLite and PostgreSQL and need no database library, because
+importing SQLAlchemy takes longer than reading a report of a hundred thousand entries.
+
+If this module cannot read the ledger, the caller uses `Ledger`, which creates, updates or copies the ledger and
+explains errors.
 """
 
+import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
-from cloudgpu.ledger.attribution import RunInterval
+from cloudgpu.ledger.attribution import NO_VALUE, RunInterval
 from cloudgpu.ledger.billing import Charge, ParsedPrices
 from cloudgpu.ledger.billing import charges as charges_of
 from cloudgpu.ledger.conversion import (
@@ -24,20 +30,8 @@ from cloudgpu.ledger.conversion import (
     group_surcharges,
     run_from_row,
 )
-from cloudgpu.ledger.entry import LedgerEntry
-from cloudgpu.ledger.pieces import NO_VALUE
-from cloudgpu.ledger.report import (
-    PERIODS,
-    By,
-    CostReport,
-    KeySum,
-    Omitted,
-    ReportQuery,
-    Sums,
-    cost_report,
-    sum_charges,
-)
-from cloudgpu.ledger.times import to_text
+from cloudgpu.ledger.entry import VERSION, LedgerEntry, to_text
+from cloudgpu.ledger.report import PERIODS, By, CostReport, KeySum, Omitted, ReportQuery, Sums, cost_report, sum_charges
 
 Read = Callable[[str, Mapping[str, object]], Sequence[Sequence[Any]]]
 """Function that executes a statement with named parameters and returns the rows."""
@@ -329,3 +323,62 @@ def _batches(values: Iterable[str]) -> Iterable[tuple[str, Mapping[str, object]]
     ordered = iter(sorted(values))
     while batch := {f"v{number}": value for number, value in enumerate(islice(ordered, _BATCH))}:
         yield ", ".join(f":{name}" for name in batch), batch
+
+
+BUSY_TIMEOUT_S = 30.0
+"""Maximum time in seconds to wait while another process has the ledger locked."""
+SQLITE_PREFIX = "sqlite:///"
+"""Prefix of the URL of an SQLite ledger. The absolute path of the file follows."""
+
+_T = TypeVar("_T")
+
+
+def sqlite_report(url: str, query: ReportQuery) -> CostReport | None:
+    """Return the same report as `Ledger.query`, or None if this module cannot create it.
+
+    None means that the ledger is not an SQLite file in the current format, cannot be read, or has no complete summary.
+    """
+
+    def work(read: Read) -> CostReport | None:
+        return summarized_report(read, query) if is_complete(read) else None
+
+    return _read(url, work)
+
+
+def sqlite_entries(url: str, token: str) -> tuple[LedgerEntry, ...] | None:
+    """Return the entries of one cluster or storage, in the order in which they were opened.
+
+    Return None if the ledger is not an SQLite file in the current format or cannot be read. Expiry extensions are
+    omitted, because they do not affect costs.
+
+    Args:
+        url: URL of the ledger.
+        token: Token of the cluster or storage. The IDs of its entries start with the token.
+    """
+    return _read(url, lambda read: _entries(read, token))
+
+
+def _entries(read: Read, token: str) -> tuple[LedgerEntry, ...]:
+    query = "SELECT entry_id, attempt FROM opened WHERE entry_id >= :first AND entry_id < :after"
+    attempts = read(query, {"first": f"{token}/", "after": f"{token}0"})
+    return tuple(entries_of(read, ((entry_id, attempt) for entry_id, attempt in attempts)).values())
+
+
+def _read(url: str, work: Callable[[Read], _T | None]) -> _T | None:
+    """Return the result of `work` on the ledger, or None if the ledger has another format or cannot be read."""
+    path = Path(url.removeprefix(SQLITE_PREFIX))
+    if not url.startswith(SQLITE_PREFIX) or not path.is_absolute():
+        return None
+    try:
+        # The mode `rw` never creates the ledger but, unlike `ro`, may create the index of a write-ahead log.
+        address = f"{path.as_uri()}?mode=rw"
+        with closing(sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as connection:
+            connection.execute("PRAGMA query_only=ON")
+            connection.execute("BEGIN")  # one consistent view for all statements
+
+            def read(statement: str, parameters: Mapping[str, object]) -> Sequence[Sequence[Any]]:
+                return connection.execute(statement, dict(parameters)).fetchall()
+
+            return work(read) if read("SELECT MAX(version) FROM cloudgpu_ledger", {}) == [(VERSION,)] else None
+    except sqlite3.Error:
+        return None

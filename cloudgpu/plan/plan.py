@@ -1,27 +1,85 @@
-"""The plan: what cloudgpu would launch, where, and at what cost, with the findings of the checks."""
+"""The plan: what cloudgpu would launch, where, and at what cost, with the findings and verified fixes."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal
 
 from cloudgpu.clock import utc_text
 from cloudgpu.plan import costs
 from cloudgpu.plan.candidates.candidate import Candidate, Market
-from cloudgpu.plan.costs import CostItem
+from cloudgpu.plan.capacity import Reservation, VcpuHeadroom
+from cloudgpu.plan.costs import CENT, CostItem
 from cloudgpu.plan.named_resources import NO_SURVEY, MachineImageSeen, NamedResources, Upload
 from cloudgpu.plan.node_software import NodeSoftware
-from cloudgpu.plan.quota_headroom import VcpuHeadroom
-from cloudgpu.plan.reservations import Reservation
-from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.plan.subnets import RegionNetwork
-from cloudgpu.plan.suggestions.suggested_change import SuggestedChange
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.launch import HEAD_LAUNCHERS
+from cloudgpu.recipe.units import DurationS
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import SHELL_WORD
+
+
+@dataclass(frozen=True)
+class SuggestedChange:
+    """Options that fix an error without causing a new one, verified by planning again.
+
+    Attributes:
+        command: Options to add to the same command, such as `--set resources.instance_type=g4dn.metal`.
+        gets: Hardware that is tried first with these options, such as `2 x g4dn.metal (8 x T4 16 GiB)`; empty if other
+            errors still exclude every candidate.
+        worst_case_usd: Worst-case cost with these options; None without candidates.
+    """
+
+    command: str
+    gets: str = ""
+    worst_case_usd: Decimal | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the documented JSON form, with amounts as text."""
+        worst = None if self.worst_case_usd is None else str(self.worst_case_usd)
+        return {**asdict(self), "gets": self.gets or None, "worst_case_usd": worst}
+
+    def __str__(self) -> str:
+        worst = "" if self.worst_case_usd is None else f", worst case {self.worst_case_usd} USD"
+        return f"{self.command}  ({self.gets}{worst})" if self.gets else self.command
+
+
+@dataclass(frozen=True)
+class StorageSeen:
+    """Existing storage in one region.
+
+    Attributes:
+        zone: Zone of zonal storage; empty for regional storage or if unknown.
+        mount_zones: Zones in which a regional file system can be mounted; empty for other storage or if unknown.
+        vpc_id: VPC from which a file system can be mounted; empty for other storage or if unknown.
+        ready: Whether the storage exists and is available.
+        users: Instances that may use the storage, as `i-0abc (cluster demo)`; None if unknown.
+        monthly_usd: Price per month; None if unknown.
+    """
+
+    name: str
+    kind: str
+    region: str
+    zone: str
+    ready: bool
+    owner: str
+    users: tuple[str, ...] | None
+    monthly_usd: Decimal | None
+    mount_zones: tuple[str, ...] = ()
+    vpc_id: str = ""
+
+    def is_in(self, zone: str) -> bool:
+        """Return True if nodes in this zone of the region can mount the storage."""
+        return self.zone in ("", zone) and (not self.mount_zones or zone in self.mount_zones)
+
+    @property
+    def place(self) -> str:
+        """The zone, or the region if the storage is regional or its zone is unknown."""
+        return self.zone or self.region
+
 
 __all__ = ["Candidate", "Expected", "Finding", "Market", "Plan", "Quotes", "Severity"]
 
@@ -231,3 +289,47 @@ class Plan:
 def _text(usd: Decimal | None) -> str | None:
     """Format an amount to the micro-dollar, the unit of the ledger."""
     return None if usd is None else format(usd.quantize(Decimal("0.000001")), "f")
+
+
+_SHORTEST_S = 600
+"""Shortest useful expiry: with a shorter one, nodes would terminate before they start work."""
+_MINUTE_S = 60
+_SHOWN = Decimal("0.0001")
+
+
+def breakdown(plan: Plan) -> str:
+    """Format the worst-case cost items, such as `62.43 for 2 nodes p3dn.24xlarge, 0.05 for 2 disks of 200 GiB (gp3)`.
+
+    Items without a known price and items billed per month are omitted. The result is empty without candidates.
+    """
+    parts = ((item.label, item.until_usd(plan.expiry_s)) for item in plan.costs)
+    return ", ".join(f"{format_cents(usd)} for {label}" for label, usd in parts if usd is not None)
+
+
+def unpriced_suffix(plan: Plan) -> str:
+    """List the items without a known price, as a suffix to an amount; empty if every price is known."""
+    return f", excluding {', '.join(plan.unpriced)} at an unknown price" if plan.unpriced else ""
+
+
+def format_hourly_rate(usd: Decimal) -> str:
+    """Format an hourly rate to the hundredth of a cent, rounded up."""
+    return f"{usd.quantize(_SHOWN, rounding=ROUND_CEILING).normalize():f}"
+
+
+def format_cents(usd: Decimal) -> str:
+    """Format an amount to the cent, rounded up."""
+    return f"{usd.quantize(CENT, rounding=ROUND_CEILING):f}"
+
+
+def longest_expiry_within(plan: Plan, cap_usd: Decimal) -> DurationS | None:
+    """Return the longest expiry, in whole minutes, that fits both the budget and the plan's expiry.
+
+    Return None if that expiry is too short to be useful.
+    """
+    low, high = 0, plan.expiry_s // _MINUTE_S
+    # The worst case never decreases as the expiry grows, so a binary search finds the longest expiry that fits.
+    while low < high:
+        middle = (low + high + 1) // 2
+        worst = plan.worst_case_over_usd(middle * _MINUTE_S)
+        low, high = (middle, high) if worst is not None and worst <= cap_usd else (low, middle - 1)
+    return DurationS(low * _MINUTE_S) if low * _MINUTE_S >= _SHORTEST_S else None

@@ -6,12 +6,12 @@ from decimal import ROUND_CEILING, Decimal
 
 from cloudgpu.plan.candidates import host_sets
 from cloudgpu.plan.candidates.candidate_list import CandidateList, find_candidates
+from cloudgpu.plan.capacity import usable_seconds
 from cloudgpu.plan.checks.registry import findings
 from cloudgpu.plan.costs import total_usd
 from cloudgpu.plan.node_software import NodeSoftware, software_for
 from cloudgpu.plan.plan import Expected, Plan
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.reservations import usable_seconds
 from cloudgpu.plan.suggestions.search import with_remedies
 from cloudgpu.recipe.digest import digest
 from cloudgpu.recipe.schema import Recipe

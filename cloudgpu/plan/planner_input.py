@@ -1,14 +1,16 @@
-"""The input of the planner: the recipe, the catalog and the state of the cloud."""
+"""The input of the planner: the recipe, the catalog, the state of the cloud, and which of it must be queried."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
 from cloudgpu.catalog import Catalog, InstanceType
+from cloudgpu.catalog.compatibility import Software
+from cloudgpu.catalog.compatibility import software as known_software
 from cloudgpu.catalog.gpu_spec import types_for_spec
-from cloudgpu.catalog.software import Software
-from cloudgpu.catalog.software import software as known_software
-from cloudgpu.hosts.usage import HostsView
+from cloudgpu.hosts.host import HostsView
 from cloudgpu.plan.candidates.candidate import Market
+from cloudgpu.plan.capacity import is_reserved
 from cloudgpu.plan.network_access import (
     DEFAULT_ELASTIC_IPS,
     GATEWAYS,
@@ -18,9 +20,8 @@ from cloudgpu.plan.network_access import (
     choose_public_address,
     several_interfaces,
 )
-from cloudgpu.plan.node_driver import machine_image
+from cloudgpu.plan.node_software import machine_image
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.reservations import is_reserved
 from cloudgpu.plan.subnets import SubnetDecision, SubnetNeed, choose_subnet, in_private_subnet
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.targets import is_simulated
@@ -137,3 +138,54 @@ class PlannerInput:
     def zones_offering(self, instance_type: InstanceType, region: str) -> tuple[str, ...]:
         """Return the zones of a region that offer a type, from the cloud or, if not queried, from the catalog."""
         return self.quotes.zones.get((instance_type.name, region), instance_type.zones.get(region, ()))
+
+
+def images_to_resolve(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[tuple[str, str], ...]:
+    """Return the (SSM parameter, region) pairs that resolve to the plan's machine images."""
+    question = PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min)
+    parameters = {
+        question.image_parameter(instance_type) for instance_type in question.types if not instance_type.retired
+    } - {""}
+    return tuple((name, region) for name in sorted(parameters) for region in question.known_regions)
+
+
+def known_regions(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[str, ...]:
+    """Return the requested regions that are in the catalog."""
+    return PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min).known_regions
+
+
+def regions_needing_elastic_ips(
+    recipe: Recipe, catalog: Catalog, default_region: str, network: NetworkRequest
+) -> tuple[str, ...]:
+    """Return the regions where the settings or multiple network interfaces may require Elastic IPs for the nodes."""
+    question = PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min)
+    several = any(
+        several_interfaces(instance_type, question.efa_of(instance_type))
+        for instance_type in question.types
+        if not instance_type.retired
+    )
+    return question.known_regions if several or network.public_address in ("elastic", *GATEWAYS) else ()
+
+
+def offers_to_query(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[tuple[str, str], ...]:
+    """Return the (instance type, region) pairs whose zones the plan needs. Retired types are omitted."""
+    question = PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min)
+    names = [instance_type.name for instance_type in question.types if not instance_type.retired]
+    return tuple((name, region) for name in names for region in question.known_regions)
+
+
+def prices_to_query(question: PlannerInput, regions: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return the (instance type, region) pairs that are offered in these regions and whose price is unknown.
+
+    Capacity Blocks need no hourly price, because they are paid in advance.
+    """
+    if question.market == "capacity-block":
+        return ()
+    return tuple(
+        (instance_type.name, region)
+        for instance_type in question.types
+        for region in regions
+        if not instance_type.retired
+        and region not in instance_type.on_demand_usd
+        and question.zones_offering(instance_type, region)
+    )

@@ -4,11 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.catalog.other_prices import HOURS_PER_MONTH
-from cloudgpu.catalog.storage import storage_price
+from cloudgpu.catalog.prices import HOURS_PER_MONTH, storage_price
 from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.costs import CostItem, Per
-from cloudgpu.plan.storage_state import StorageSeen
+from cloudgpu.plan.plan import StorageSeen
 from cloudgpu.plan.subnets import MountSubnets, choose_mount_subnets, mount_need
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.storage import Make, Storage

@@ -9,8 +9,7 @@ from typing import Final
 
 from cloudgpu.errors import RecipeError, UsageError
 from cloudgpu.recipe.digest import digest
-from cloudgpu.recipe.loading.loader import LoadedRecipe
-from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.loading.loader import LoadedRecipe, resolve
 from cloudgpu.recipe.loading.set_option import assign
 from cloudgpu.recipe.plain_values import to_plain_values
 from cloudgpu.recipe.problem import FieldPath

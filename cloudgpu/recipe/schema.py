@@ -7,13 +7,19 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from cloudgpu.recipe.sections.data import Checkpoint, Data
-from cloudgpu.recipe.sections.environment import Container, Environment, PythonEnvironment
-from cloudgpu.recipe.sections.launch import Launch, LauncherName
-from cloudgpu.recipe.sections.metrics import Metric, Reference, Work
+from cloudgpu.recipe.sections.launch import (
+    Container,
+    Environment,
+    Launch,
+    LauncherName,
+    Metric,
+    PythonEnvironment,
+    Reference,
+    Work,
+)
 from cloudgpu.recipe.sections.resources import Prefer, Resources
 from cloudgpu.recipe.sections.section import Name, Section
-from cloudgpu.recipe.sections.storage import Storage
+from cloudgpu.recipe.sections.storage import Checkpoint, Data, Storage
 from cloudgpu.recipe.units import DurationS, PositiveUsd
 from cloudgpu.settings.tags import check_tags
 

@@ -1,16 +1,41 @@
 """Turn command templates like `train.py --epochs {epochs}` into argument vectors.
 
-The command is split before placeholders are filled, so a value with spaces or quotes stays one argument and can never
-become a second command.
+The command is split before placeholders are filled, so a value with spaces or quotes stays one argument and can
+never become a second command.
+
+A script is not a template, because text substituted into a shell script could become part of its syntax.
 """
 
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe.name_suggestions import suggestion
+from cloudgpu.recipe.problem import suggestion
 from cloudgpu.recipe.schema import Recipe, Scalar
+
+RUN_VARIABLES: Final[Mapping[str, str]] = {
+    "run": "CLOUDGPU_RUN_ID",
+    "outputs": "CLOUDGPU_OUTPUTS",
+    "checkpoint": "CLOUDGPU_CHECKPOINT",
+    "node_rank": "CLOUDGPU_NODE_RANK",
+    "num_nodes": "CLOUDGPU_NUM_NODES",
+    "head_address": "MASTER_ADDR",
+    "master_port": "MASTER_PORT",
+}
+"""Placeholders whose values every rank has in its environment, whether it runs a command or a script."""
+_SECTIONS: Final = frozenset({"data", "storage", "service"})
+
+
+def variable_name(placeholder: str) -> str:
+    """Return the environment variable that has a placeholder's value in a script."""
+    if placeholder in RUN_VARIABLES:
+        return RUN_VARIABLES[placeholder]
+    section = placeholder.partition(".")[0]
+    named = placeholder if section in _SECTIONS or placeholder == "hostfile" else f"param.{placeholder}"
+    return "CLOUDGPU_" + named.upper().replace(".", "_").replace("-", "_")
+
 
 RUN_NAMES = ("run", "outputs", "node_rank", "num_nodes", "head_address", "master_port")
 SERVICE_NAMES = ("service.port", "service.address")

@@ -16,7 +16,7 @@ from cloudgpu.rehearsal.layout import ENDPOINT_FORMAT, RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import access_keys, process
 from cloudgpu.rehearsal.server.access_keys import load
-from cloudgpu.rehearsal.server.control_auth import exchange
+from cloudgpu.rehearsal.server.control import exchange
 from cloudgpu.rehearsal.simulated_time import clock_ahead
 from cloudgpu.text import command
 

@@ -14,9 +14,8 @@ from cloudgpu.clock import utc_text
 from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.paths import Home
-from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.layout import DocumentFormat, RehearsalFiles
 from cloudgpu.rehearsal.nodes.values import NodeReport
-from cloudgpu.rehearsal.state.document import DocumentFormat
 from cloudgpu.rehearsal.state.durable import write_durably
 
 MAX_INSTANCES: Final = 4096

@@ -11,8 +11,7 @@ from typing import Final
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.paths import Home
-from cloudgpu.rehearsal.layout import LIMIT_DAYS, RehearsalFiles, shift_within_limits
-from cloudgpu.rehearsal.state.document import DocumentFormat
+from cloudgpu.rehearsal.layout import LIMIT_DAYS, DocumentFormat, RehearsalFiles, shift_within_limits
 from cloudgpu.rehearsal.state.durable import write_durably
 
 _FORMAT: Final = DocumentFormat("simulated time")

@@ -13,9 +13,8 @@ from cloudgpu.files import parse_json
 from cloudgpu.launch.inventory import Node
 from cloudgpu.node.agent.heartbeat import ADVANCED_LINE, EVERY_S, LINE, LONG_VERBS
 from cloudgpu.node.payload import agent_name, agent_source
-from cloudgpu.ssh.base import Host, Stream
+from cloudgpu.ssh.base import Host, Stream, TimeLimitError, login_command
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.failure_text import TimeLimitError, login_command
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.text import printable
 

@@ -11,8 +11,8 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.run.agent import Agent
+from cloudgpu.run.agent_messages import Chunk, SpotNotice, Verdict
 from cloudgpu.run.transport import NodeTransport
-from cloudgpu.run.verdict import Chunk, SpotNotice, Verdict
 from cloudgpu.ssh.base import Stream
 from cloudgpu.ssh.handshake import AuthRefusedError
 

@@ -8,10 +8,10 @@ from typing import Final
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.run.agent import Agent, run_on_agents
+from cloudgpu.run.agent_messages import Chunk, SpotNotice, Verdict, combine_verdicts, credible_verdicts
 from cloudgpu.run.agent_reader import Contact, Feed, OnUnreachable, Reader, keep_retrying
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.transport import NodeTransport
-from cloudgpu.run.verdict import Chunk, SpotNotice, Verdict, combine_verdicts, credible_verdicts
 from cloudgpu.ssh.handshake import AuthRefusedError
 
 _WAITING_CHUNKS: Final = 4

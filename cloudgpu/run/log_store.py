@@ -11,8 +11,7 @@ from typing import Final
 from cloudgpu.errors import StateError
 from cloudgpu.files import make_private_directory, open_for_appending, open_for_reading
 from cloudgpu.paths import RunPaths, unwritable_error
-from cloudgpu.run.log_times import append_times, first_offset_since, split_by_time, stored_times
-from cloudgpu.run.verdict import Chunk
+from cloudgpu.run.agent_messages import Chunk, append_times, first_offset_since, split_by_time, stored_times
 
 _TAIL_BYTES: Final = 65536
 _LONGEST_LINE_BYTES: Final = 1 << 20

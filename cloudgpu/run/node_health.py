@@ -10,8 +10,7 @@ from cloudgpu.decoding import malformed_as
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.run.agent import Agent, count_field
-from cloudgpu.run.bootstrap_progress import REBOOT_S, bootstrap_limit_s, current_step, duration, progress_line
-from cloudgpu.run.progress import Note, Report
+from cloudgpu.run.progress import REBOOT_S, Note, Report, bootstrap_limit_s, current_step, duration, progress_line
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.text import plural, printable

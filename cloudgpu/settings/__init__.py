@@ -1,7 +1,6 @@
 """Settings that are not part of a recipe: names, sources, types and documentation."""
 
-from cloudgpu.settings.docs import settings_docs
-from cloudgpu.settings.fields import Setting, Settings, env_name, mask_url
+from cloudgpu.settings.fields import Setting, Settings, env_name, mask_url, settings_docs
 from cloudgpu.settings.loading import load
 from cloudgpu.settings.sources import user_file
 

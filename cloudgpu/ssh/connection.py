@@ -15,14 +15,17 @@ from cloudgpu.ssh.base import (
     Result,
     ignore_bytes,
     ignore_failure,
+    lost_connection_hint,
+    node_label,
+    refused_connection,
+    require_success,
 )
 from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.failure_text import lost_connection_hint, node_label, refused_connection, require_success
 from cloudgpu.ssh.handshake import Opened, open_link, open_socket
-from cloudgpu.ssh.openssh_command import ServerKey
+from cloudgpu.ssh.openssh import ServerKey
+from cloudgpu.ssh.proxies import TcpConnector
 from cloudgpu.ssh.session import CommandSession, KeepaliveLimits, SessionStream
-from cloudgpu.ssh.tcp_connector import TcpConnector
 from cloudgpu.ssh.transfer import fetch, transfer
 from cloudgpu.ssh.transfer.listing import OnSkipped, PlaceOf, same_place
 from cloudgpu.ssh.transport import LOST, WINDOW_BYTES, Link, RefusedChannel

@@ -1,4 +1,7 @@
-"""Run a function on all nodes in parallel. A node's failure is returned as an error; other nodes are unaffected."""
+"""Run a function on all nodes in parallel, and wait until nodes that are booting accept logins.
+
+A node's failure is returned as an error; other nodes are unaffected.
+"""
 
 import copy
 import threading
@@ -10,11 +13,57 @@ from cloudgpu.clock import Clock, require_not_cancelled
 from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError, SshSetupError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.base import CONNECT_S
-from cloudgpu.ssh.boot_wait import FailureCheck, retry_always, wait_for_ssh
 from cloudgpu.ssh.connection import ProhibitedForwardingError, SshHost, connect
 from cloudgpu.ssh.handshake import AuthRefusedError
-from cloudgpu.ssh.tcp_connector import CarrierOf, TcpConnector
+from cloudgpu.ssh.proxies import CarrierOf, TcpConnector
 from cloudgpu.workers import Workers
+
+_BOOT_PAUSE_S = (0.5, 1.0, 2.0, 4.0, 5.0)
+_LOGIN_GRACE_S = 60.0
+
+FailureCheck = Callable[[Node, ConnectError], None]
+"""Called after each failed attempt to connect to a node; may raise an error if further attempts would not help."""
+
+
+def retry_always(_node: Node, _failure: ConnectError) -> None:
+    """Allow another attempt."""
+
+
+def wait_for_ssh(
+    node: Node,
+    key: Path,
+    *,
+    clock: Clock,
+    deadline_s: float,
+    via: TcpConnector | None = None,
+    hopeless: Callable[[], bool] = lambda: False,
+    check: FailureCheck = retry_always,
+) -> SshHost:
+    """Connect to a node that may still be booting; retry with pauses for at most `deadline_s` seconds.
+
+    A rejected login is retried for one minute only, because a socket-activated sshd may respond before cloud-init has
+    created the user and installed the key. On a node that has finished its first boot, a rejected login is not retried.
+    Once `hopeless` returns True, no failure is retried. `check` is called before each retry.
+    """
+    grace_s = 0.0 if node.booted else _LOGIN_GRACE_S
+    end = clock.monotonic() + deadline_s
+    login_end = None
+    attempt = 0
+    while True:
+        now = clock.monotonic()
+        try:
+            return connect(node, key, clock=clock, timeout_s=max(1.0, min(CONNECT_S, end - now)), via=via)
+        except AuthRefusedError as err:
+            login_end = login_end or clock.monotonic() + grace_s
+            if not err.retryable or hopeless() or clock.monotonic() >= min(end, login_end):
+                raise
+        except ConnectError as err:
+            if not err.retryable or hopeless() or clock.monotonic() >= end:
+                raise
+            check(node, err)
+        clock.sleep(_BOOT_PAUSE_S[min(attempt, len(_BOOT_PAUSE_S) - 1)])
+        attempt += 1
+
 
 LIMIT = 64
 """Default maximum number of nodes processed in parallel. More threads would only compete for the GIL."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.handshake import Opened, exchange_keys, open_socket
-from cloudgpu.ssh.tcp_connector import TcpConnector
+from cloudgpu.ssh.proxies import TcpConnector
 
 
 @dataclass(frozen=True)

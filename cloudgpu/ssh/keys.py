@@ -1,14 +1,18 @@
-"""The SSH key pair in the state home, and host key fingerprints."""
+"""The SSH key pair in the state home, host key fingerprints, and the TLS certificate for one peer transfer."""
 
 import base64
 import hashlib
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 
+from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -16,10 +20,46 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_ssh_private_key,
 )
+from cryptography.x509.oid import NameOID
 
 from cloudgpu import files
 from cloudgpu.errors import StateError
 from cloudgpu.paths import unwritable_error
+
+_CLOCK_TOLERANCE = timedelta(days=2)
+"""Validity before and after creation, because a node's clock may be wrong. The key is discarded after the transfer."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A self-signed certificate. Trusting the certificate means trusting exactly one key.
+
+    Attributes:
+        pem: Certificate in PEM format, for the server and the client.
+        key: Private key in PEM format, for the server only.
+    """
+
+    pem: str
+    key: str = field(repr=False)
+
+
+def generate_certificate(now: datetime) -> Certificate:
+    """Generate a key and a self-signed certificate that is valid for two days before and after `now`."""
+    key = generate_private_key(SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cloudgpu node")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_TOLERANCE)
+        .not_valid_after(now + _CLOCK_TOLERANCE)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return Certificate(certificate.public_bytes(Encoding.PEM).decode(), secret.decode())
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,9 @@
-"""Catalog snapshots for one state home and target: one file per refresh, and an index that selects the active one.
+"""Catalog snapshots for one state home and target, and the catalog that the active snapshot results in.
 
-A killed refresh leaves the index, and therefore the active snapshot, unchanged. A lock serializes concurrent refreshes.
+There is one file per refresh, and an index that selects the active one.
+
+A killed refresh leaves the index, and therefore the active snapshot, unchanged. A lock serializes concurrent
+refreshes.
 """
 
 import contextlib
@@ -14,12 +17,12 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cloudgpu import bounds, files
-from cloudgpu.catalog.snapshots.document import parse_snapshot, to_document
-from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot
+from cloudgpu.catalog import Catalog, load
+from cloudgpu.catalog.snapshots.apply import apply_snapshot
+from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, parse_snapshot, to_document
 from cloudgpu.errors import NewerFormatError, StateError, UsageError
 from cloudgpu.paths import Home, unwritable_error
-from cloudgpu.state.adapters import decode_stored
-from cloudgpu.state.documents import StateFile
+from cloudgpu.state.documents import StateFile, decode_stored
 from cloudgpu.text import command
 
 MAX_SNAPSHOTS: Final = 20
@@ -207,3 +210,9 @@ class CatalogSnapshots:
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def known_catalog(home: Home, target: str) -> Catalog:
+    """Return the bundled catalog updated with the active snapshot of this target."""
+    snapshot = CatalogSnapshots(home, target).current()
+    return load() if snapshot is None else apply_snapshot(load(), snapshot)

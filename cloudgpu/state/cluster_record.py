@@ -9,10 +9,9 @@ from datetime import date, datetime
 from typing import Annotated, Any, Final, Literal
 
 from cloudgpu import bounds
-from cloudgpu.catalog.other_prices import ItemKind
-from cloudgpu.state.adapters import decode_stored
-from cloudgpu.state.attached_storage import AttachedStorage
-from cloudgpu.state.documents import StateFile
+from cloudgpu.catalog.prices import ItemKind
+from cloudgpu.state.documents import StateFile, decode_stored
+from cloudgpu.state.storage_records import AttachedStorage
 from cloudgpu.targets import is_simulated
 
 ClusterState = Literal["making", "up", "ending", "damaged"]

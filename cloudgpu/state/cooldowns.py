@@ -13,9 +13,8 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Candidate, Market
-from cloudgpu.state.adapters import decode_stored
-from cloudgpu.state.documents import StateFile
-from cloudgpu.state.identity import BackendIdentity
+from cloudgpu.state.documents import StateFile, decode_stored
+from cloudgpu.state.identifiers import BackendIdentity
 
 COOL_DOWN: Final = timedelta(minutes=10)
 """Time after a capacity failure during which commands try the same candidate last."""

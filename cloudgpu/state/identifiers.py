@@ -1,9 +1,60 @@
-"""Generate identifiers: unguessable tokens for API calls, and short IDs for people to type."""
+"""Identifiers and secrets: tokens, names, run IDs, the identity of a backend, and the key of a state home."""
 
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
 import re
 import secrets
+from pathlib import Path
+from typing import Final, Protocol
 
+from cloudgpu import files
 from cloudgpu.errors import UsageError
+from cloudgpu.paths import unwritable_error
+
+
+class BackendIdentity(Protocol):
+    """The target, endpoint and account of a backend, which keep records of different backends apart."""
+
+    @property
+    def target(self) -> str:
+        """Target as stored in records: `aws`, `rehearsal`, `ssh`, or the name of a third-party backend."""
+
+    @property
+    def endpoint(self) -> str:
+        """ID that distinguishes rehearsal clouds, which share an account ID; empty for AWS and self-managed hosts."""
+
+    def account(self) -> str:
+        """Return the AWS account ID of the credentials in use, or a fixed text for self-managed hosts."""
+
+
+_KEY_BYTES: Final = 32
+
+
+def derive(key: Path, purpose: str) -> bytes:
+    """Derive a secret for one purpose from the key in this file, which is created on first use."""
+    return hmac.new(_ensure_key(key), purpose.encode(), hashlib.sha256).digest()
+
+
+def _ensure_key(key: Path) -> bytes:
+    """Return the key, creating it on first use."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            files.make_private_directory(key.parent)
+            # Write the key to a temporary file first, so that no other process reads an incomplete key.
+            made = key.with_name(f".{key.name}.{os.getpid()}")
+            files.create(made, secrets.token_bytes(_KEY_BYTES))
+            try:
+                os.link(made, key)
+            finally:
+                made.unlink()
+        return files.read_bytes(key, files.KEY_BYTES)
+    except OSError as err:
+        raise unwritable_error(key, err) from err
+
 
 _VALID_NAME = "1 to 39 lowercase letters, digits and dashes, starting with a letter and not ending with a dash"
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from cloudgpu import bounds
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home
-from cloudgpu.recipe.name_suggestions import suggestion
+from cloudgpu.recipe.problem import suggestion
 from cloudgpu.state.documents import StateFile, documents_if_readable
 from cloudgpu.targets import is_simulated
 

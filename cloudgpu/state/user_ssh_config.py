@@ -1,4 +1,4 @@
-"""Manage the user's `~/.ssh`: one file per cluster in cloudgpu's directory, and one line that includes the directory.
+"""Manage cloudgpu's files in the user's `~/.ssh`: one per cluster, recorded so that `down` removes it.
 
 Everything else is preserved byte for byte, including permissions.
 """
@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from cloudgpu import files
-from cloudgpu.errors import StateError
-from cloudgpu.ssh.openssh_config import include_line
+from cloudgpu.errors import CloudGpuError, NewerFormatError, StateError
+from cloudgpu.paths import Home
+from cloudgpu.ssh.openssh import include_line
+from cloudgpu.state.documents import StateFile
 from cloudgpu.text import command
 
 _LINE = "# clusters of cloudgpu; removed with the last of them"
@@ -152,3 +154,39 @@ def _replace(path: Path, text: str, mode: int) -> None:
 def _unwritable(path: Path, err: OSError) -> StateError:
     hint = "print the entries with `cloudgpu ssh-config NAME --print` and add them to your ssh configuration"
     return StateError(f"{path} cannot be written: {err.strerror}", hint=hint)
+
+
+@dataclass(frozen=True)
+class _SshConfigRecord:
+    """The content of the file."""
+
+    folder: str
+
+
+SSH_CONFIG: Final = StateFile("record of ssh entries", _SshConfigRecord)
+
+
+def record_folder(home: Home, cluster: str, folder: SshFolder) -> None:
+    """Record the directory to which a cluster's OpenSSH entries are written."""
+    SSH_CONFIG.write(home.cluster(cluster).ssh_config, _SshConfigRecord(str(folder.root)))
+
+
+def remove_entries(home: Home, cluster: str) -> list[str]:
+    """Remove the OpenSSH entries of a cluster that is being deleted.
+
+    Return a description of each problem. No problem raises an error, because leftover entries cost nothing.
+    """
+    path = home.cluster(cluster).ssh_config
+    try:
+        folder = SshFolder(Path(SSH_CONFIG.read(path).folder))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, NewerFormatError) as err:
+        return [f"{path} cannot be read ({err}): entries of cluster {cluster} may be left in ~/.ssh/cloudgpu.d"]
+    try:
+        if folder.owner(cluster) == str(home.root):
+            folder.remove(cluster)
+        path.unlink(missing_ok=True)
+    except (CloudGpuError, OSError) as err:
+        return [f"the ssh entries of cluster {cluster} could not be removed: {err}"]
+    return []

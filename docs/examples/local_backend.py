@@ -18,20 +18,23 @@ from cloudgpu.backends.base import Backend, ClusterOperations, Context, Offers
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.billing.costs import spending_of
 from cloudgpu.backends.billing.missing_rows import has_failed, missing_nodes, reopen_row
-from cloudgpu.backends.events import Emit
 from cloudgpu.backends.lifecycle import expiry_extension, reuse
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease, hold_lease_to_delete
-from cloudgpu.backends.lifecycle.deletion import check_identity, check_recorded, delete_after_failure
-from cloudgpu.backends.lifecycle.deletion_records import cancel_unfinished_runs, remove_local_record
+from cloudgpu.backends.lifecycle.deletion import (
+    cancel_unfinished_runs,
+    check_identity,
+    check_recorded,
+    delete_after_failure,
+    remove_local_record,
+)
 from cloudgpu.backends.lifecycle.launch_request import Requester, new_record, require_applicable
 from cloudgpu.backends.lifecycle.results import DeletionResult, ExtensionResult, ProvisionedCluster
 from cloudgpu.errors import ConnectError, StateError
-from cloudgpu.hosts.host import HostsFile, OwnHost
-from cloudgpu.hosts.usage import HostSeen, HostsView
+from cloudgpu.hosts.host import HostSeen, HostsFile, HostsView, OwnHost
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.plan.plan import Plan
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Emit, Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name

@@ -11,11 +11,10 @@ from typing import NoReturn
 
 from cloudgpu.errors import ConnectError, RemoteCommandError, UnsupportedError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.base import COMMAND_S, FailureCallback, OnBytes, Result, ignore_bytes, ignore_failure
+from cloudgpu.ssh.base import COMMAND_S, FailureCallback, OnBytes, Result, ignore_bytes, ignore_failure, require_success
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.failure_text import require_success
+from cloudgpu.ssh.transfer.glob import path_matcher
 from cloudgpu.ssh.transfer.listing import OnSkipped, PlaceOf, same_place
-from cloudgpu.ssh.transfer.patterns import path_matcher
 
 
 @dataclass

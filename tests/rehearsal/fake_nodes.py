@@ -10,10 +10,9 @@ from pathlib import Path
 
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.faults.node_faults import NodeFault
-from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.faults import FaultInjector
-from cloudgpu.rehearsal.nodes.servers.spot_notices import SPOT_RECLAIM_REASON
-from cloudgpu.rehearsal.nodes.values import NodeReport, Opened, PoweredOff, RoleCredentials, StartedNode
+from cloudgpu.rehearsal.nodes.servers.metadata import SPOT_RECLAIM_REASON
+from cloudgpu.rehearsal.nodes.values import NodeReport, NodeSpec, Opened, PoweredOff, RoleCredentials, StartedNode
 
 
 class FakeNodeHost:

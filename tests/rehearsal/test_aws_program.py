@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from cloudgpu.aws.ec2 import host_keys, instances, tag_search
-from cloudgpu.aws.ec2.fleets import shortfall_error
 from cloudgpu.aws.resources import registry
-from cloudgpu.aws.resources.base import ExistingResource, HandlerContext
+from cloudgpu.aws.resources.fleet import shortfall_error
+from cloudgpu.aws.resources.handler import ExistingResource, HandlerContext
 from cloudgpu.aws.session.session import CloudEndpoint, Session, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import CapacityError, CloudGpuError, NotOfferedError, TeardownError

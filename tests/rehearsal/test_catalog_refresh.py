@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.rehearsal import client
-from cloudgpu.state.known_catalog import known_catalog
+from cloudgpu.state.catalog_snapshots import known_catalog
 
 pytestmark = pytest.mark.rehearsal
 

@@ -13,7 +13,7 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.ssh.connection import SshHost, connect
 from cloudgpu.ssh.handshake import AuthRefusedError
-from cloudgpu.ssh.openssh_command import JumpNode, ssh_argv, write_known_hosts
+from cloudgpu.ssh.openssh import JumpNode, ssh_argv, write_known_hosts
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.record_store import RecordStore

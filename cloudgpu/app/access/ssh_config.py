@@ -9,10 +9,8 @@ from cloudgpu.app.access.ssh import NodeLogin
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.ssh.fanout import all_or_raise
-from cloudgpu.ssh.openssh_command import JumpNode, write_known_hosts
-from cloudgpu.ssh.openssh_config import HostEntry, render_config
-from cloudgpu.state.ssh_config_record import record_folder
-from cloudgpu.state.user_ssh_config import SshFolder
+from cloudgpu.ssh.openssh import HostEntry, JumpNode, render_config, write_known_hosts
+from cloudgpu.state.user_ssh_config import SshFolder, record_folder
 from cloudgpu.text import command
 
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from cloudgpu import bounds
-from cloudgpu.app.runs.service_urls import RunService
-from cloudgpu.backends.events import Emit
+from cloudgpu.app.runs.service_endpoints import RunService
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, StateError, UsageError
 from cloudgpu.launch.inventory import default_local_port
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Emit, Note
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SilentPortError, SshHost
 from cloudgpu.ssh.handshake import AuthRefusedError

@@ -16,7 +16,7 @@ from cloudgpu.backends.billing.retained_billing import RetainedBilling, Retained
 from cloudgpu.backends.billing.retained_prices import image_monthly_usd as monthly_usd
 from cloudgpu.backends.lifecycle.launch_request import Requester, node_kind
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
-from cloudgpu.catalog.other_prices import other_price
+from cloudgpu.catalog.prices import other_price
 from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
 from cloudgpu.plan.plan import Plan

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from cloudgpu.app.matrix.outcome import cluster_usd
-from cloudgpu.app.matrix.request import MatrixRequest
-from cloudgpu.app.runs.ownership import delete_or_wait
+from cloudgpu.app.matrix.planner import MatrixRequest
+from cloudgpu.app.runs.concurrency import delete_or_wait
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.backends.lifecycle.reuse import matches, require_all_nodes_running

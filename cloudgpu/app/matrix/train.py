@@ -10,14 +10,18 @@ from dataclasses import dataclass, replace
 
 from cloudgpu.app.matrix.cluster import MatrixCluster
 from cloudgpu.app.matrix.outcome import MatrixOutcome, find_row_run, matrix_outcome
-from cloudgpu.app.matrix.planner import PlannedRun
-from cloudgpu.app.matrix.request import MatrixProgress, MatrixRequest, has_result, matrix_progress, train_request
-from cloudgpu.app.planning.feasibility import check_feasible
+from cloudgpu.app.matrix.planner import (
+    MatrixProgress,
+    MatrixRequest,
+    PlannedRun,
+    has_result,
+    matrix_progress,
+    train_request,
+)
 from cloudgpu.app.runs.attach import RunWatcher
-from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines
+from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines, remaining_cluster_line
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.app.runs.summary import remaining_cluster_line
-from cloudgpu.app.runs.train import TrainingRun
+from cloudgpu.app.runs.train import TrainingRun, check_feasible
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.engine.lease import ClusterLease

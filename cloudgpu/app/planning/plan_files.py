@@ -19,8 +19,7 @@ from cloudgpu.plan import saved_plan
 from cloudgpu.plan.saved_plan import PlanInputs, StoredPlan
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
-from cloudgpu.state.home_key import derive
-from cloudgpu.state.identity import BackendIdentity
+from cloudgpu.state.identifiers import BackendIdentity, derive
 from cloudgpu.text import command
 from cloudgpu.version import __version__
 

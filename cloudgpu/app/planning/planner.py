@@ -17,7 +17,7 @@ from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.loading.loader import resolve
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.targets import is_simulated
 

@@ -7,8 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cloudgpu.app.planning.local_files import local_file_issues, workdir_listing
-from cloudgpu.app.planning.uploads import find_uploads, local_listing, readable_datasets
+from cloudgpu.app.planning.local_files import (
+    find_uploads,
+    local_file_issues,
+    local_listing,
+    readable_datasets,
+    workdir_listing,
+)
 from cloudgpu.backends.base import Inspector
 from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.plan.checks.environment import required_variables

@@ -10,8 +10,8 @@ from cloudgpu.catalog import Catalog, InstanceType
 from cloudgpu.catalog.gpu_spec import find_spec_mismatch, parse_gpu_spec, spec_name, types_for_spec
 from cloudgpu.catalog.quotas import Quota, quota_of
 from cloudgpu.errors import UsageError
-from cloudgpu.plan.quota_headroom import VcpuHeadroom
-from cloudgpu.recipe.name_suggestions import suggestion
+from cloudgpu.plan.capacity import VcpuHeadroom
+from cloudgpu.recipe.problem import suggestion
 
 MarketName = Literal["on-demand", "spot"]
 MARKETS: Final[tuple[MarketName, ...]] = ("on-demand", "spot")

@@ -10,8 +10,7 @@ from cloudgpu.catalog.unsupported import unsupported_type
 from cloudgpu.plan.checks.container import SETUP_IN_IMAGE, runs_setup_in_image
 from cloudgpu.plan.named_resources import ChangedParam
 from cloudgpu.recipe.loading.files import ALLOW_HINT, OUTSIDE
-from cloudgpu.recipe.loading.loader import LoadedRecipe
-from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.loading.loader import LoadedRecipe, resolve
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.template import format_value

@@ -1,4 +1,7 @@
-"""`recipe new`: create a directory with a valid recipe and a script that runs without changes."""
+"""`recipe new`: create a directory with a valid recipe and a script that runs without changes, for each launcher.
+
+Only launchers that require nothing but Python on the nodes are included, so that the script runs without changes.
+"""
 
 import os
 import re
@@ -9,18 +12,180 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from string import Template
-from typing import Final, NoReturn
+from typing import Final, Literal, NoReturn
 
-from cloudgpu.app.planning.recipe_scaffold_launchers import TEXTS, LauncherChoice
-from cloudgpu.app.planning.recipe_scaffold_text import RECIPE
 from cloudgpu.catalog import Catalog, Gpu, InstanceType
 from cloudgpu.catalog.gpu_spec import find_spec_mismatch, spec_name, types_for_spec
 from cloudgpu.catalog.ranking import Market, Offer, offer_of
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import unwritable_error
 from cloudgpu.recipe.loading.loader import FILE_NAME
-from cloudgpu.recipe.name_suggestions import suggestion
+from cloudgpu.recipe.problem import suggestion
 from cloudgpu.text import command
+
+RECIPE: Final = Template("""\
+# $nodes x $machine: $usd USD an hour each on demand in $region, read on $read_on.
+# `cloudgpu recipe schema` lists every field, `cloudgpu recipe check $name` validates this file, and
+# `cloudgpu plan $name` shows what it would do and cost.
+schema: 1
+name: $name
+description: $description
+
+resources:
+  $hardware
+  nodes: $nodes  # identical machines, launched together or not at all
+  regions: [$region]  # tried in this order
+  market: $market
+  disk: 200GiB  # per node
+
+environment:
+  python:
+    requirements: []  # packages for pip to install on every node; for PyTorch on $gpu: ["$torch"]
+
+${run}budget:
+  expiry: 1h  # the nodes terminate themselves after this time in any case
+  max_usd: $max_usd  # a plan is rejected if its worst-case cost exceeds this
+${rehearsal}""")
+
+SCRIPT: Final = '''\
+"""Your training goes here. This placeholder prints where each rank runs and measures steps per second."""
+
+import argparse
+import json
+import os
+import pathlib
+import socket
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=20)
+options = parser.parse_args()
+
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+print(f"rank {rank} of {world} on {socket.gethostname()}, local GPU {os.environ.get('LOCAL_RANK', '0')}", flush=True)
+
+started = time.perf_counter()
+for _ in range(options.steps):
+    sum(number * number for number in range(100_000))
+steps_per_s = options.steps / (time.perf_counter() - started)
+
+if rank == 0:  # the recipe's metrics parse this line; result.json is downloaded with the outputs
+    print(f"steps_per_s={steps_per_s:.1f}", flush=True)
+    result = {"ranks": world, "steps": options.steps, "steps_per_s": steps_per_s}
+    pathlib.Path(os.environ["CLOUDGPU_OUTPUTS"], "result.json").write_text(json.dumps(result))
+'''
+
+
+LauncherChoice = Literal["torchrun", "each-node", "head-only", "service", "script"]
+
+_PARAMS: Final = """\
+params:  # override one for a single run: cloudgpu train $name --set steps=100
+  steps: 20
+
+"""
+_MEASURED: Final = """\
+metrics:  # parsed from the output of the ranks
+  steps_per_s:
+    pattern: 'steps_per_s=(?P<value>[0-9.]+)'
+    unit: steps/s
+    better: higher
+
+outputs: [outputs/]  # downloaded when the run ends
+
+"""
+_TORCHRUN: Final = """\
+launch:
+  with: torchrun  # every rank gets RANK, WORLD_SIZE, MASTER_ADDR ... in its environment
+  ranks_per_node: gpus  # one process per GPU
+  command: train.py --steps {steps}
+
+"""
+_EACH_NODE: Final = """\
+launch:
+  with: each-node  # run the command once on every node, with CLOUDGPU_RANK and CLOUDGPU_WORLD_SIZE set
+  command: train.py --steps {steps}
+
+"""
+_HEAD_ONLY: Final = """\
+launch:
+  with: head-only  # run the command on the first node only; CLOUDGPU_NODE_IPS lists all addresses
+  command: train.py --steps {steps}
+
+"""
+_SERVICE: Final = """\
+launch:
+  with: service  # a server on the first node, tunneled to this machine; runs until `cloudgpu cancel` or expiry
+  command: serve.py --address {service.address} --port {service.port}
+  service:
+    port: 8000
+
+"""
+_SCRIPT: Final = """\
+setup: |  # runs once on every node, for example to install packages; again only if it or a file it names changes
+  python --version > python-version.txt
+
+launch:
+  with: each-node  # run the script once on every node, with CLOUDGPU_RANK and CLOUDGPU_WORLD_SIZE set
+  run: |  # bash; stops at the first command that fails; a parameter is a variable: CLOUDGPU_PARAM_STEPS
+    cat python-version.txt
+    python train.py --steps "$$CLOUDGPU_PARAM_STEPS"
+    ls "$$CLOUDGPU_OUTPUTS"
+
+"""
+_REHEARSED: Final = """
+rehearsal:  # overrides for --on rehearsal, where nothing is charged
+  ranks_per_node: 1
+"""
+_SERVER: Final = '''\
+"""Your server goes here. This placeholder serves the name of the node that it runs on."""
+
+import argparse
+import http.server
+import socket
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--address", default="127.0.0.1")
+parser.add_argument("--port", type=int, default=8000)
+options = parser.parse_args()
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        text = f"served by {socket.gethostname()}\\n".encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+
+server = http.server.ThreadingHTTPServer((options.address, options.port), Page)
+print(f"serving on port {options.port}", flush=True)
+server.serve_forever()
+'''
+_ANY_LAUNCHER: Final = SCRIPT.replace('"RANK"', '"CLOUDGPU_RANK"').replace('"WORLD_SIZE"', '"CLOUDGPU_WORLD_SIZE"')
+
+
+@dataclass(frozen=True)
+class LauncherText:
+    """The parts of a new recipe that depend on the launcher, and its script."""
+
+    description: str
+    run: str
+    script_name: str
+    script: str
+    rehearsal: str = ""
+
+
+_RANKS: Final = "Prints where each rank runs and measures steps per second."
+TEXTS: Final[Mapping[LauncherChoice, LauncherText]] = {
+    "torchrun": LauncherText(_RANKS, _PARAMS + _TORCHRUN + _MEASURED, "train.py", SCRIPT, _REHEARSED),
+    "each-node": LauncherText(_RANKS, _PARAMS + _EACH_NODE + _MEASURED, "train.py", _ANY_LAUNCHER),
+    "head-only": LauncherText(_RANKS, _PARAMS + _HEAD_ONLY + _MEASURED, "train.py", _ANY_LAUNCHER),
+    "script": LauncherText(_RANKS, _PARAMS + _SCRIPT + _MEASURED, "train.py", _ANY_LAUNCHER),
+    "service": LauncherText("Serves a page that shows the node's name.", _SERVICE, "serve.py", _SERVER),
+}
+
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _COMMENTS = 27

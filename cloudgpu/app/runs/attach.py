@@ -13,13 +13,12 @@ from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_l
 from cloudgpu.app.runs.services import follow_stage
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.backends.lifecycle.deletion import check_identity
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.launch.inventory import ALIVE_STATES, Inventory
 from cloudgpu.paths import Home
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.run.progress import LogFolder, Note, RankOutput
+from cloudgpu.run.progress import LogFolder, Note, ProgressEvent, RankOutput
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.record_store import RecordStore

@@ -11,11 +11,11 @@ from cloudgpu.app.runs.lost_nodes import checkpoint_url
 from cloudgpu.backends.base import Backend
 from cloudgpu.errors import BadRequestError, CloudGpuError, RecipeError, UsageError
 from cloudgpu.files import MANIFEST_BYTES, open_for_reading, read_text
-from cloudgpu.recipe.rules.file_names import find_unusable_name
+from cloudgpu.recipe.rules.data import find_unusable_name
 from cloudgpu.recipe.schema import Data, Recipe
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run.data.checkpoints import NO_SUCH_KEY, list_resume_files
 from cloudgpu.run.data.files import Files, RemoteFile
+from cloudgpu.run.data.s3_transfers import NO_SUCH_KEY, list_resume_files
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.state.run_record import RunRecord
 from cloudgpu.targets import is_simulated

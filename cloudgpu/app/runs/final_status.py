@@ -7,9 +7,9 @@ from math import isfinite
 from cloudgpu.app.runs.follow import FollowResult
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.node.agent.transport.nccl_lines import EFA, UNKNOWN
+from cloudgpu.run.agent_messages import Verdict
 from cloudgpu.run.metrics import Measured
 from cloudgpu.run.transport import PLUGIN_HINT
-from cloudgpu.run.verdict import Verdict
 from cloudgpu.state.run_record import RunRecord, RunState
 
 _STATES: Mapping[str, RunState] = {"succeeded": "succeeded", "failed": "failed", "cancelled": "cancelled"}

@@ -13,13 +13,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
+from cloudgpu.app.runs.concurrency import cancelled_by_deletion, delete_or_wait, delete_with_new_credentials
 from cloudgpu.app.runs.datasets import has_checkpoint
 from cloudgpu.app.runs.final_status import with_final_status
 from cloudgpu.app.runs.follow import FollowedRun, FollowResult
-from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines
-from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait, delete_with_new_credentials
+from cloudgpu.app.runs.outcome import (
+    CLUSTER_DELETED,
+    RunOutcome,
+    RunSummary,
+    describe_run_and_cluster,
+    lost_output_lines,
+    remaining_cluster_line,
+)
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.app.runs.summary import RunSummary, describe_run_and_cluster, remaining_cluster_line
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.deletion import failed_cleanup_error
 from cloudgpu.backends.lifecycle.results import DeletionResult

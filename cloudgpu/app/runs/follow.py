@@ -6,41 +6,38 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cloudgpu.app.runs.busy_nodes import BusyNodes
-from cloudgpu.app.runs.failed_nodes import save_logs_of_failed_nodes
-from cloudgpu.app.runs.lost_nodes import Interruptions, is_spot, terminated_node_lines
+from cloudgpu.app.runs.concurrency import BusyNodes
+from cloudgpu.app.runs.lost_nodes import Interruptions, is_spot, save_logs_of_failed_nodes, terminated_node_lines
 from cloudgpu.app.runs.run_network import RunNetwork
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.app.runs.sending_lock import only_sender
-from cloudgpu.app.runs.service_probe import require_free_ports
-from cloudgpu.app.runs.service_urls import services_of, token_variables
+from cloudgpu.app.runs.service_endpoints import require_free_ports, services_of, token_variables
 from cloudgpu.app.runs.services import ServiceProbes
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.lifecycle.node_check import record_checked_nodes
+from cloudgpu.backends.lifecycle.node_boot import record_checked_nodes
 from cloudgpu.errors import CloudGpuError, ConnectError
 from cloudgpu.launch.inventory import Inventory
-from cloudgpu.launch.nccl_log import sets_own_log, watches_network
+from cloudgpu.launch.network import sets_own_log, watches_network
 from cloudgpu.node.bootstrap import image_cleanup_script
 from cloudgpu.run import node_health
 from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
-from cloudgpu.run.bootstrap_progress import REBOOT_S
+from cloudgpu.run.agent_messages import Chunk, SpotNotice, Verdict
 from cloudgpu.run.collect import Collected, collect
 from cloudgpu.run.containers.logins import RegistryLogin
-from cloudgpu.run.data import uploads
-from cloudgpu.run.data.checkpoints import start_checkpoint_upload
+from cloudgpu.run.data import s3_transfers
 from cloudgpu.run.data.files import Files
 from cloudgpu.run.data.prepare import release_datasets_on_failure
+from cloudgpu.run.data.s3_transfers import start_checkpoint_upload
 from cloudgpu.run.follow import copy_output, follow
 from cloudgpu.run.job import Job
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.metrics import Measured, Metrics
-from cloudgpu.run.progress import MetricValue, Note, RankOutput
+from cloudgpu.run.progress import REBOOT_S, MetricValue, Note, RankOutput
 from cloudgpu.run.stage import NO_SECRETS, Staged, send_workdir, stage, stage_images
 from cloudgpu.run.start import container_line, describe_gang, rank_launches, start
 from cloudgpu.run.transport import NodeTransport
-from cloudgpu.run.verdict import Chunk, SpotNotice, Verdict
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
@@ -218,7 +215,7 @@ class FollowedRun:
         """
         with self._stages.stage("start"), release_datasets_on_failure(job, self._agents):
             start_checkpoint_upload(job, self._agents, self._context.backend.bucket_service)
-            uploads.start_uploads(job, self._agents, self._context.backend.bucket_service)
+            s3_transfers.start_uploads(job, self._agents, self._context.backend.bucket_service)
             gang = describe_gang(rank_launches(job, self._agents, staged))
             for line in filter(None, (container_line(job, self._agents, staged), *gang)):
                 self._context.emit(Note(line, detail=True))

@@ -6,15 +6,14 @@ from dataclasses import replace
 from typing import Final
 
 from cloudgpu.app.runs.run_recipe import recipe_of
-from cloudgpu.app.runs.service_probe import Probe
-from cloudgpu.app.runs.service_urls import RunService, mask_tokens, services_of
+from cloudgpu.app.runs.service_endpoints import Probe, RunService, mask_tokens, services_of
 from cloudgpu.backends.base import Context
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import RunPaths
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.run.agent_messages import Chunk, Verdict
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.progress import Note, ServiceAddress
-from cloudgpu.run.verdict import Chunk, Verdict
 from cloudgpu.ssh.base import Host
 from cloudgpu.state.run_record import RunRecord
 from cloudgpu.text import command

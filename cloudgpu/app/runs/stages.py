@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cloudgpu.backends.events import Emit, StageChange
 from cloudgpu.clock import Clock
+from cloudgpu.run.progress import Emit, StageChange
 
 
 class Stages:

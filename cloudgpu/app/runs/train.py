@@ -1,11 +1,10 @@
-"""`train`: execute a planned run. If a step fails, the resources created so far are deleted or reported."""
+"""`train`: check that a plan can be executed, and execute it. If a step fails, resources are deleted or reported."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cloudgpu.app.planning.feasibility import check_feasible
-from cloudgpu.app.runs.busy_nodes import BusyNodes, Sharing
+from cloudgpu.app.runs.concurrency import BusyNodes, Sharing
 from cloudgpu.app.runs.datasets import check_checkpoint, dataset_lister, put_rehearsal_objects
 from cloudgpu.app.runs.finish import RunFinisher
 from cloudgpu.app.runs.follow import FollowedRun
@@ -17,15 +16,60 @@ from cloudgpu.backends.lifecycle.credential_wait import CredentialWait
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
 from cloudgpu.backends.lifecycle.reuse import matches
-from cloudgpu.errors import CloudGpuError
-from cloudgpu.plan.plan import Plan
+from cloudgpu.errors import CloudGpuError, RecipeError
+from cloudgpu.launch.inventory import Inventory, Node
+from cloudgpu.launch.launchers.registry import launcher
+from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.run.containers.logins import RegistryLogin, registry_login
 from cloudgpu.run.data.files import Files
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import LogFolder, Note
-from cloudgpu.run.start import new_gang_token, secret_values
+from cloudgpu.run.start import launch_context, new_gang_token, secret_values
+from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.state.identifiers import new_run_id
 from cloudgpu.state.run_record import RunRecord
+
+
+def check_feasible(plan: Plan, base: Path) -> None:
+    """Check that the work directory can be uploaded, and build the launch commands without running them.
+
+    Raises:
+        RecipeError: The work directory cannot be uploaded, or the launcher rejected the recipe.
+        UsageError: The recipe requests one rank per GPU, but a candidate has no GPU.
+    """
+    recipe = plan.recipe
+    if recipe.workdir is not None:
+        try:
+            files_to_send((base / recipe.workdir).resolve())
+        except CloudGpuError as err:
+            raise RecipeError(
+                f"workdir: {err.message}", hint="set `workdir` to the path of a directory, relative to the recipe"
+            ) from err
+    for gpus, candidate in {candidate.gpus_per_node: candidate for candidate in plan.candidates}.items():
+        job = Job("on-paper", recipe, _placeholder_inventory(plan, candidate, gpus), "")
+        data = {dataset.name: str(dataset.to) for dataset in recipe.data}
+        launcher(recipe.launch.launcher)(recipe, job.inventory, launch_context(job, "/home/user", "python3", data))
+
+
+def _placeholder_inventory(plan: Plan, candidate: Candidate, gpus: int) -> Inventory:
+    nodes = tuple(
+        Node(
+            index=index,
+            instance_id="",
+            address="",
+            port=0,
+            user="",
+            host_keys=(),
+            private_address="",
+            instance_type=candidate.instance_type,
+            zone=candidate.zone,
+            gpu=candidate.gpu,
+            gpus=gpus,
+            simulated=plan.simulated,
+        )
+        for index in range(min(plan.nodes, 2))
+    )
+    return Inventory("", nodes)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from cloudgpu.app.runs.lost_nodes import is_spot, node_words, what_is_lost, why_
 from cloudgpu.backends.base import Context
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import ALIVE_STATES, Node
+from cloudgpu.run.agent_messages import Verdict
 from cloudgpu.run.progress import Note
-from cloudgpu.run.verdict import Verdict
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.run_record import RunRecord
 

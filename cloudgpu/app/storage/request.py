@@ -8,8 +8,8 @@ from typing import Final
 
 from cloudgpu.backends.storage import StorageRequest
 from cloudgpu.bounds import MAX_VOLUME_GIB
-from cloudgpu.catalog.partitions import unsupported_partition
-from cloudgpu.catalog.storage import StoragePrice, storage_price
+from cloudgpu.catalog.prices import StoragePrice, storage_price
+from cloudgpu.catalog.unsupported import unsupported_partition
 from cloudgpu.errors import UsageError
 from cloudgpu.recipe.storage_kinds import (
     LUSTRE_STEP_GIB,

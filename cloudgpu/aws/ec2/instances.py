@@ -1,17 +1,116 @@
-"""Find, describe and terminate instances."""
+"""Find, describe and terminate instances, attach volumes to them, and list the GPU instance types of a region."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from decimal import Decimal
+from typing import Any, Final
 
 from cloudgpu.aws.ec2.tagged_types import SHUTDOWN_S
 from cloudgpu.aws.ec2.tagging import tags_to_dict
+from cloudgpu.aws.pricing.prices import strip_trailing_zeros
 from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, error_from_code, is_gone
+from cloudgpu.aws.session.retries import poll
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import poll
+from cloudgpu.catalog.snapshots.snapshot import TypeFacts
 from cloudgpu.clock import Clock
-from cloudgpu.errors import CloudError, CloudGpuError, LaunchError
+from cloudgpu.errors import BusyError, CloudError, CloudGpuError, LaunchError
+
+GPU_FAMILIES: Final = [{"Name": "instance-type", "Values": ["p*", "g*"]}]
+"""EC2 has no filter for GPUs, but the names of all its instance types with NVIDIA GPUs match these patterns."""
+_PAGE: Final = 100
+_MIB_PER_GIB: Final = 1024
+
+
+def describe_gpu_types(clients: Clients) -> dict[str, TypeFacts]:
+    """Return the region's instance types by name, limited to those that cloudgpu's machine images support.
+
+    These are the types with an x86-64 processor and one model of NVIDIA GPU, attached whole rather than partitioned.
+    """
+    with convert_response_errors(f"listing the GPU instance types in {clients.region}"):
+        paginator = clients.client("ec2").get_paginator("describe_instance_types")
+        pages = paginator.paginate(Filters=GPU_FAMILIES, PaginationConfig={"PageSize": _PAGE})
+        return dict(sorted(_rows(pages)))
+
+
+def _rows(pages: Any) -> Iterator[tuple[str, TypeFacts]]:  # noqa: ANN401
+    for page in pages:
+        for row in page["InstanceTypes"]:
+            gpus = row.get("GpuInfo", {}).get("Gpus") or []
+            if len(gpus) == 1 and _is_whole_nvidia(gpus[0]) and _is_x86(row):
+                yield str(row["InstanceType"]), _facts(row, gpus[0])
+
+
+def _is_whole_nvidia(gpu: Mapping[str, Any]) -> bool:
+    return gpu.get("Manufacturer") == "NVIDIA" and gpu.get("GpuPartitionSize", 1) == 1
+
+
+def _is_x86(row: Mapping[str, Any]) -> bool:
+    return "x86_64" in row["ProcessorInfo"].get("SupportedArchitectures", [])
+
+
+def _facts(row: Mapping[str, Any], gpu: Mapping[str, Any]) -> TypeFacts:
+    network = row.get("NetworkInfo", {})
+    disks = row.get("InstanceStorageInfo", {}).get("Disks") or [{}]
+    return TypeFacts(
+        gpu=str(gpu["Name"]),
+        gpus=int(gpu["Count"]),
+        gpu_memory_gib=strip_trailing_zeros(
+            (Decimal(gpu["MemoryInfo"]["SizeInMiB"]) / _MIB_PER_GIB).quantize(Decimal("0.1"))
+        ),
+        vcpus=int(row["VCpuInfo"]["DefaultVCpus"]),
+        memory_gib=int(row["MemoryInfo"]["SizeInMiB"]) // _MIB_PER_GIB,
+        efa_interfaces=int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)),
+        network_cards=int(network.get("MaximumNetworkCards", 1)),
+        network=str(network.get("NetworkPerformance", "")),
+        usage_classes=tuple(str(usage_class) for usage_class in row.get("SupportedUsageClasses", [])),
+        nvme_disks=int(disks[0].get("Count", 0)),
+        nvme_gb=int(disks[0].get("SizeInGB", 0)),
+        current=bool(row.get("CurrentGeneration")),
+    )
+
+
+_START_S = 300
+"""Time limit in seconds for an instance to start running. A volume cannot be attached to a pending instance."""
+_LETTERS = "fghijklmnop"
+"""Letters of the device names `/dev/sdf` to `/dev/sdp`, which AWS recommends for data volumes."""
+
+
+def attach(clients: Clients, clock: Clock, volume_id: str, instance_id: str, number: int) -> None:
+    """Attach a volume to an instance as data disk `number`, counted from 0. Idempotent."""
+    attached_to = _attached_to(clients, volume_id)
+    if attached_to == instance_id:
+        return
+    if attached_to:
+        message = f"volume {volume_id} is attached to {attached_to}"
+        raise BusyError(message, hint="delete the cluster that contains this instance first: `cloudgpu down CLUSTER`")
+    poll(
+        clock,
+        lambda: _is_running(clients, instance_id) or None,
+        what=f"{instance_id} to start running",
+        total_s=_START_S,
+    )
+    with convert_errors(f"attaching {volume_id} to {instance_id}"):
+        device = f"/dev/sd{_LETTERS[number % len(_LETTERS)]}"
+        clients.client("ec2").attach_volume(VolumeId=volume_id, InstanceId=instance_id, Device=device)
+
+
+def _attached_to(clients: Clients, volume_id: str) -> str:
+    with convert_errors(f"describing volume {volume_id}"):
+        (volume,) = clients.client("ec2").describe_volumes(VolumeIds=[volume_id])["Volumes"]
+    return next((str(attachment["InstanceId"]) for attachment in volume.get("Attachments") or ()), "")
+
+
+def _is_running(clients: Clients, instance_id: str) -> bool:
+    """Return True if the instance is running."""
+    with convert_errors(f"describing instance {instance_id}"):
+        response = clients.client("ec2").describe_instances(InstanceIds=[instance_id])
+    (state,) = [str(instance["State"]["Name"]) for row in response["Reservations"] for instance in row["Instances"]]
+    if state not in ("pending", "running"):
+        message = f"instance {instance_id} is {state}, so its storage cannot be attached"
+        raise CloudError(message, hint="run `cloudgpu up` again to replace the instance; the storage is unchanged")
+    return state == "running"
+
 
 _FILTER_VALUES = 200
 """EC2's limit on the number of values in one filter."""

@@ -19,13 +19,13 @@ from cloudgpu.aws.ec2.tagged_types import (
     SearchResult,
 )
 from cloudgpu.aws.ec2.tagging import CLUSTER_TAG, TOKEN_TAG, tags_to_dict
-from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.fleet import FLEET_TAG
+from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler
-from cloudgpu.aws.resources.schedule_group import DELETING, group_tags
+from cloudgpu.aws.resources.schedules import DELETING, group_tags
 from cloudgpu.aws.session.errors import UNREACHABLE, convert_errors, convert_response_errors, is_gone, is_in_use
+from cloudgpu.aws.session.retries import poll, retry
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import poll, retry
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, TeardownError, decisive_cause
 from cloudgpu.text import plural

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cloudgpu.aws.ec2.instance_types import GPU_FAMILIES
+from cloudgpu.aws.ec2.instances import GPU_FAMILIES
 from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import AuthError

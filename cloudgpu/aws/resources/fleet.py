@@ -1,21 +1,91 @@
 """Handler for `aws:ec2/fleet:Fleet` with type `instant`: one call launches either all nodes or none."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.instances import Instance, describe, find_instances, launch_failure, terminate
 from cloudgpu.aws.ec2.tagged_types import SHUTDOWN_S, TERMINATING_STATES
 from cloudgpu.aws.ec2.tagging import INTENT_TAG, retag_all, tag_specification
-from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
-from cloudgpu.aws.resources.described import DescribedHandler, all_tags, tag_outputs
-from cloudgpu.aws.resources.fleet_request import NESTED, fleet_request
+from cloudgpu.aws.resources.handler import (
+    DescribedHandler,
+    ExistingResource,
+    HandlerContext,
+    Properties,
+    all_tags,
+    tag_outputs,
+)
 from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, error_from_code, is_gone
+from cloudgpu.aws.session.retries import is_throttled, poll, retry
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import is_throttled, poll, retry
 from cloudgpu.errors import BadRequestError, CapacityError, CloudError, CloudGpuError, LaunchError, UnsupportedError
 from cloudgpu.plan.launch_error_codes import Skips, rule_for_error
 from cloudgpu.text import plural
+
+Convert = Callable[[Any], Any]
+
+_LOWEST_PRICE = {"lowestPrice": "lowest-price"}
+"""Spelling in the Pulumi provider -> spelling in the EC2 API."""
+
+OPTIONS: Mapping[str, tuple[str, Convert]] = {
+    "allocationStrategy": ("AllocationStrategy", lambda text: _LOWEST_PRICE.get(text, text)),
+    "instanceInterruptionBehavior": ("InstanceInterruptionBehavior", str),
+    "maxTotalPrice": ("MaxTotalPrice", str),
+    "minTargetCapacity": ("MinTargetCapacity", int),
+    "singleAvailabilityZone": ("SingleAvailabilityZone", bool),
+    "singleInstanceType": ("SingleInstanceType", bool),
+}
+CAPACITY: Mapping[str, tuple[str, Convert]] = {
+    "defaultTargetCapacityType": ("DefaultTargetCapacityType", str),
+    "totalTargetCapacity": ("TotalTargetCapacity", int),
+    "onDemandTargetCapacity": ("OnDemandTargetCapacity", int),
+    "spotTargetCapacity": ("SpotTargetCapacity", int),
+}
+SPECIFICATION: Mapping[str, tuple[str, Convert]] = {
+    "launchTemplateId": ("LaunchTemplateId", str),
+    "launchTemplateName": ("LaunchTemplateName", str),
+    "version": ("Version", lambda value: str(int(value)) if isinstance(value, float) else str(value)),
+}
+OVERRIDE: Mapping[str, tuple[str, Convert]] = {
+    "availabilityZone": ("AvailabilityZone", str),
+    "instanceType": ("InstanceType", str),
+    "maxPrice": ("MaxPrice", str),
+    "priority": ("Priority", float),
+    "subnetId": ("SubnetId", str),
+}
+NESTED: Mapping[str, frozenset[str]] = {
+    "launchTemplateConfigs": frozenset({"launchTemplateSpecification", "overrides"}),
+    "launchTemplateConfigs.launchTemplateSpecification": frozenset(SPECIFICATION),
+    "launchTemplateConfigs.overrides": frozenset(OVERRIDE),
+    "targetCapacitySpecification": frozenset(CAPACITY),
+    "onDemandOptions": frozenset(OPTIONS) - {"instanceInterruptionBehavior"},
+    "spotOptions": frozenset(OPTIONS),
+}
+
+
+def fleet_request(inputs: Properties) -> dict[str, Any]:
+    """Return the arguments for `CreateFleet` without the token and the tags."""
+    request = {
+        "Type": inputs["type"],
+        "LaunchTemplateConfigs": [_config(config) for config in inputs["launchTemplateConfigs"]],
+        "TargetCapacitySpecification": _converted(CAPACITY, inputs["targetCapacitySpecification"]),
+    }
+    for key, name in (("onDemandOptions", "OnDemandOptions"), ("spotOptions", "SpotOptions")):
+        if inputs.get(key):
+            request[name] = _converted(OPTIONS, inputs[key])
+    return request
+
+
+def _config(row: Mapping[str, Any]) -> dict[str, Any]:
+    specification = _converted(SPECIFICATION, row["launchTemplateSpecification"])
+    overrides = [_converted(OVERRIDE, override) for override in row.get("overrides") or ()]
+    return {"LaunchTemplateSpecification": specification, "Overrides": overrides}
+
+
+def _converted(table: Mapping[str, tuple[str, Convert]], properties: Mapping[str, Any]) -> dict[str, Any]:
+    present = {key: value for key, value in properties.items() if value is not None}
+    return {table[key][0]: table[key][1](value) for key, value in present.items()}
+
 
 FLEET_TAG = "aws:ec2:fleet-id"
 """Tag that AWS sets on every instance of a fleet. `DescribeFleets` returns an `instant` fleet only by ID."""
@@ -256,3 +326,18 @@ def _physical(clients: Clients, fleet_id: str, members: Sequence[Instance], inpu
         **tag_outputs(inputs, inputs.get("tags") or {}),
     }
     return ExistingResource(fleet_id, outputs)
+
+
+def shortfall_error(clients: Clients, fleet_id: str, *, got: int, wanted: int) -> CloudGpuError:
+    """Return the error that explains why an `instant` fleet has too few instances, based on EC2's launch errors.
+
+    If the error is a LaunchError, its `launched` lists the instances that were launched nevertheless.
+    """
+    with convert_response_errors(f"reading the launch errors of fleet {fleet_id}"):
+        response = clients.client("ec2").describe_fleets(FleetIds=[fleet_id])
+    fleet: Mapping[str, Any] = next(iter(response.get("Fleets") or ()), {})
+    err = incomplete_fleet_error(fleet.get("Errors") or (), got, wanted)
+    if isinstance(err, LaunchError):
+        launched = [instance_id for row in fleet.get("Instances") or () for instance_id in row.get("InstanceIds") or ()]
+        err.launched = tuple(sorted(launched))
+    return err

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import INTENT_TAG, retag, tag_specification, tags_to_dict
-from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
-from cloudgpu.aws.resources.described import (
+from cloudgpu.aws.resources.handler import (
     DescribedHandler,
+    ExistingResource,
+    HandlerContext,
+    Properties,
     all_tags,
     changed_tags,
     complete_interrupted,
@@ -16,8 +18,8 @@ from cloudgpu.aws.resources.described import (
     tag_outputs,
 )
 from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use
+from cloudgpu.aws.session.retries import poll, retry
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import poll, retry
 from cloudgpu.errors import CloudGpuError
 
 _RELEASE_S = 600

@@ -3,27 +3,43 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cloudgpu.aws.resources.addresses import EipAssociationHandler, EipHandler
-from cloudgpu.aws.resources.base import Handler
-from cloudgpu.aws.resources.ec2_network import InternetGatewayHandler, SubnetHandler, VpcHandler
+from cloudgpu.aws.resources.addresses import EipAssociationHandler, EipHandler, NatGatewayHandler
 from cloudgpu.aws.resources.fleet import FleetHandler
-from cloudgpu.aws.resources.instance_profile import InstanceProfileHandler
-from cloudgpu.aws.resources.key_pair import KeyPairHandler
+from cloudgpu.aws.resources.handler import Handler
+from cloudgpu.aws.resources.launch_prerequisites import KeyPairHandler, PlacementGroupHandler
 from cloudgpu.aws.resources.launch_template import LaunchTemplateHandler
 from cloudgpu.aws.resources.lookups import LOOKUPS
-from cloudgpu.aws.resources.nat_gateway import NatGatewayHandler
-from cloudgpu.aws.resources.placement_group import PlacementGroupHandler
-from cloudgpu.aws.resources.role import RoleHandler
-from cloudgpu.aws.resources.role_policy import RolePolicyHandler
-from cloudgpu.aws.resources.routes import RouteTableAssociationHandler, RouteTableHandler
-from cloudgpu.aws.resources.schedule import ScheduleHandler
-from cloudgpu.aws.resources.schedule_group import ScheduleGroupHandler
+from cloudgpu.aws.resources.networks import (
+    InternetGatewayHandler,
+    RouteTableAssociationHandler,
+    RouteTableHandler,
+    SubnetHandler,
+    VpcEndpointHandler,
+    VpcHandler,
+)
+from cloudgpu.aws.resources.role import InstanceProfileHandler, RoleHandler, RolePolicyHandler
+from cloudgpu.aws.resources.schedules import ScheduleGroupHandler, ScheduleHandler
 from cloudgpu.aws.resources.security_group import SecurityGroupHandler
-from cloudgpu.aws.resources.storage.handlers import STORAGE_HANDLERS
-from cloudgpu.aws.resources.vpc_endpoint import VpcEndpointHandler
+from cloudgpu.aws.resources.storage.association import DataRepositoryAssociationHandler
+from cloudgpu.aws.resources.storage.bucket import BucketEncryptionHandler, BucketHandler, BucketPublicAccessBlockHandler
+from cloudgpu.aws.resources.storage.efs import EfsHandler, MountTargetHandler
+from cloudgpu.aws.resources.storage.lustre import LustreHandler
+from cloudgpu.aws.resources.storage.volume import VolumeHandler
 from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import UnsupportedError
+
+STORAGE_HANDLERS: tuple[Handler, ...] = (
+    EfsHandler(),
+    MountTargetHandler(),
+    LustreHandler(),
+    DataRepositoryAssociationHandler(),
+    VolumeHandler(),
+    BucketHandler(),
+    BucketPublicAccessBlockHandler(),
+    BucketEncryptionHandler(),
+)
+
 
 _ALL: tuple[Handler, ...] = (
     SecurityGroupHandler(),

@@ -1,12 +1,16 @@
-"""Handler for `aws:iam/role:Role`."""
+"""Handlers for IAM roles, their inline policies, and instance profiles."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
 from cloudgpu.aws.ec2.tagging import tags_to_dict, to_tag_list
-from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
-from cloudgpu.aws.resources.described import (
+from cloudgpu.aws.resources.handler import (
     DescribedHandler,
+    ExistingResource,
+    HandlerContext,
+    Properties,
     all_tags,
     changed_tags,
     complete_interrupted,
@@ -14,11 +18,204 @@ from cloudgpu.aws.resources.described import (
     tag_outputs,
 )
 from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use
+from cloudgpu.aws.session.retries import retry
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import retry
 from cloudgpu.errors import AuthError, CloudGpuError
 
+_ROLE_WAIT_S = 60
+"""Maximum number of seconds for a new role to propagate through IAM."""
 _RELEASE_S = 60
+
+
+class InstanceProfileHandler(DescribedHandler):
+    """Handler for instance profiles, which attach a role to an instance. The Pulumi ID is the profile's name."""
+
+    type: ClassVar[str] = "aws:iam/instanceProfile:InstanceProfile"
+    accepts = frozenset({"name", "path", "role"})
+    requires = frozenset({"name"})
+    defaults: ClassVar[Properties] = {"path": "/"}
+    replaced_by = frozenset({"name", "path"})
+
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
+        """Create the profile and add the role."""
+        name = inputs["name"]
+        with convert_errors(f"creating instance profile {name}"):
+            ctx.clients.client("iam").create_instance_profile(
+                InstanceProfileName=name, Path=inputs["path"], Tags=to_tag_list(all_tags(ctx, inputs))
+            )
+        return self._settled(ctx, name, inputs)
+
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Find the profile left behind by an interrupted `create` with this token, and add its role.
+
+        Return None if there is no such profile.
+        """
+        profile = _described_profile(ctx.clients, inputs["name"])
+        if not profile or not is_ours(ctx, tags_to_dict(profile.get("Tags"))):
+            return None
+        return complete_interrupted(
+            lambda: self._settled(ctx, inputs["name"], inputs), lambda: _profile_name(profile, inputs)
+        )
+
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
+        """Return the current state, or None if the profile does not exist."""
+        profile = _described_profile(ctx.clients, physical_id)
+        return _profile_name(profile, {"tags": tags_to_dict(profile.get("Tags"))}) if profile else None
+
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
+        """Change the role and the tags."""
+        iam = ctx.clients.client("iam")
+        before, after = changed_tags(ctx, old), changed_tags(ctx, new)
+        with convert_errors(f"tagging instance profile {physical_id}"):
+            iam.tag_instance_profile(InstanceProfileName=physical_id, Tags=to_tag_list(after))
+            removed = sorted(before.keys() - after.keys())
+            if removed:
+                iam.untag_instance_profile(InstanceProfileName=physical_id, TagKeys=removed)
+        return self._settled(ctx, physical_id, new)
+
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+        """Remove the role from the profile, then delete the profile."""
+
+        def attempt() -> None:
+            profile = _described_profile(ctx.clients, physical_id)
+            for role in _roles(profile):
+                _remove(ctx.clients, physical_id, role)
+            with convert_errors(f"deleting instance profile {physical_id}"):
+                ctx.clients.client("iam").delete_instance_profile(InstanceProfileName=physical_id)
+
+        try:
+            retry(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
+        except CloudGpuError as err:
+            if not is_gone(err):
+                raise
+
+    def _settled(self, ctx: HandlerContext, name: str, inputs: Properties) -> ExistingResource:
+        """Make the profile's role match the inputs, whatever state an interrupted attempt left the profile in."""
+        requested = inputs.get("role") or ""
+        present = _roles(_described_profile(ctx.clients, name))
+        for role in present:
+            if role != requested:
+                _remove(ctx.clients, name, role)
+        if requested and requested not in present:
+            retry(ctx.clock, lambda: _add(ctx.clients, name, requested), when=is_gone, total_s=_ROLE_WAIT_S)
+        with convert_errors(f"describing instance profile {name}"):
+            profile = ctx.clients.client("iam").get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
+        return _profile_name(profile, inputs)
+
+
+def _add(clients: Clients, name: str, role: str) -> None:
+    with convert_errors(f"adding role {role} to instance profile {name}"):
+        clients.client("iam").add_role_to_instance_profile(InstanceProfileName=name, RoleName=role)
+
+
+def _remove(clients: Clients, name: str, role: str) -> None:
+    try:
+        with convert_errors(f"removing role {role} from instance profile {name}"):
+            clients.client("iam").remove_role_from_instance_profile(InstanceProfileName=name, RoleName=role)
+    except CloudGpuError as err:
+        if not is_gone(err):
+            raise
+
+
+def _roles(profile: dict[str, Any] | None) -> list[str]:
+    return [role["RoleName"] for role in (profile or {}).get("Roles", ())]
+
+
+def _described_profile(clients: Clients, name: str) -> dict[str, Any] | None:
+    try:
+        with convert_errors(f"describing instance profile {name}"):
+            response = clients.client("iam").get_instance_profile(InstanceProfileName=name)
+    except CloudGpuError as err:
+        if is_gone(err):
+            return None
+        raise
+    profile: dict[str, Any] = response["InstanceProfile"]
+    return profile
+
+
+def _profile_name(profile: dict[str, Any], inputs: Properties) -> ExistingResource:
+    outputs = {
+        "arn": profile["Arn"],
+        "uniqueId": profile["InstanceProfileId"],
+        "createDate": profile["CreateDate"].strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "name": profile["InstanceProfileName"],
+        "path": profile["Path"],
+        "role": next(iter(_roles(profile)), ""),
+        **tag_outputs(inputs, tags_to_dict(profile.get("Tags"))),
+    }
+    return ExistingResource(profile["InstanceProfileName"], outputs)
+
+
+class RolePolicyHandler(DescribedHandler):
+    """Handler for inline role policies. A policy has no tags and is deleted with its role.
+
+    The Pulumi ID is `role:name`.
+    """
+
+    type: ClassVar[str] = "aws:iam/rolePolicy:RolePolicy"
+    accepts = frozenset({"name", "role", "policy"})
+    requires = accepts
+    replaced_by = frozenset({"name", "role"})
+
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
+        """Add the policy to the role. Idempotent."""
+        retry(ctx.clock, lambda: _put(ctx.clients, inputs), when=is_gone, total_s=_ROLE_WAIT_S)
+        return _policy_name(inputs)
+
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Update the text of the role's policy with this name, or return None if the role has no such policy."""
+        if _text(ctx.clients, inputs["role"], inputs["name"]) is None:
+            return None
+        _put(ctx.clients, inputs)
+        return _policy_name(inputs)
+
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
+        """Return the current state, or None if the role has no policy with this name."""
+        role, name = physical_id.split(":", 1)
+        text = _text(ctx.clients, role, name)
+        return None if text is None else _policy_name({"role": role, "name": name, "policy": text})
+
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:  # noqa: ARG002
+        """Change the policy text."""
+        _put(ctx.clients, new)
+        return _policy_name(new)
+
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+        """Delete the policy from the role."""
+        role, name = physical_id.split(":", 1)
+        try:
+            with convert_errors(f"deleting policy {name} of role {role}"):
+                ctx.clients.client("iam").delete_role_policy(RoleName=role, PolicyName=name)
+        except CloudGpuError as err:
+            if not is_gone(err):
+                raise
+
+
+def _put(clients: Clients, inputs: Properties) -> None:
+    with convert_errors(f"adding policy {inputs['name']} to role {inputs['role']}"):
+        clients.client("iam").put_role_policy(
+            RoleName=inputs["role"], PolicyName=inputs["name"], PolicyDocument=inputs["policy"]
+        )
+
+
+def _text(clients: Clients, role: str, name: str) -> str | None:
+    try:
+        with convert_errors(f"reading policy {name} of role {role}"):
+            document: Any = clients.client("iam").get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+    except CloudGpuError as err:
+        if is_gone(err):
+            return None
+        raise
+    # botocore parses a valid JSON document into a mapping, but leaves any other document as URL-encoded text.
+    return unquote(document) if isinstance(document, str) else json.dumps(document, sort_keys=True)
+
+
+def _policy_name(inputs: Properties) -> ExistingResource:
+    return ExistingResource(
+        f"{inputs['role']}:{inputs['name']}", {key: inputs[key] for key in ("name", "role", "policy")}
+    )
+
+
 _NO_BOUNDARY = (
     "if your identity may create roles only with a permissions boundary, set permissions_boundary in the settings to "
     "the ARN of the policy; otherwise attach the policy from `cloudgpu doctor --policy --part roles`"

@@ -1,7 +1,9 @@
-"""Compare a value with its shape in a service model.
+"""Compare values and timestamps with their shapes in a service model.
 
-botocore checks requests for required members, unknown members and types, but not for enum values, patterns and lengths
-of strings. It checks responses for nothing: its parsers drop unknown members and accept any string.
+botocore checks requests for required members, unknown members and types, but not for enum values, patterns and
+lengths of strings. It checks responses for nothing: its parsers drop unknown members and accept any string.
+
+botocore's timestamp parser also accepts formats that AWS never sends.
 """
 
 import functools
@@ -9,9 +11,28 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from botocore.model import Shape
+
+_ISO_8601: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)", re.ASCII)
+
+
+def parse_timestamp(value: Any, style: str) -> Any:  # noqa: ANN401
+    """Return the time that a text denotes in the format `iso8601`, `rfc822` or `unixTimestamp`.
+
+    If it is not in that format, return it unchanged.
+    """
+    try:
+        if style == "rfc822":
+            return parsedate_to_datetime(value)
+        if style == "unixTimestamp":
+            return datetime.fromtimestamp(float(value)).astimezone()
+        return datetime.fromisoformat(value) if _ISO_8601.fullmatch(value) else value
+    except (ValueError, TypeError, OverflowError, OSError):
+        return value
+
 
 _SHOWN_CHARACTERS: Final = 60
 _UNLISTED_VALUES: Final[Mapping[str, tuple[str, ...]]] = {

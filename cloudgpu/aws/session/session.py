@@ -1,4 +1,7 @@
-"""Sessions and clients for AWS and the rehearsal cloud, with one session per region."""
+"""Sessions and clients for AWS and the rehearsal cloud, with one session per region, and AWS's own time.
+
+The time comes from the `Date` header of responses, so that costs do not depend on this machine's clock.
+"""
 
 import os
 import threading
@@ -12,12 +15,16 @@ import boto3
 from botocore.config import Config
 
 from cloudgpu.aws.service_model.report import check_requests, report_file
-from cloudgpu.aws.session.boto_session import open_isolated_session
 from cloudgpu.aws.session.credential_errors import CredentialSource
-from cloudgpu.aws.session.credentials import RenewableCredentials, check_configuration, open_chain
+from cloudgpu.aws.session.credentials import (
+    RenewableCredentials,
+    check_configuration,
+    open_chain,
+    open_isolated_session,
+)
 from cloudgpu.aws.session.errors import RENEWABLE_CODES, RENEWAL, convert_errors
-from cloudgpu.aws.session.eventual_consistency import NewResources
 from cloudgpu.aws.session.recording import CallRecorder
+from cloudgpu.aws.session.retries import NewResources
 from cloudgpu.clock import Clock, require_not_cancelled
 from cloudgpu.errors import CloudError
 

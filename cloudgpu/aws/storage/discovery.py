@@ -10,7 +10,7 @@ from typing import Any, Final, get_args
 
 from cloudgpu.aws.ec2.instances import describe_rows
 from cloudgpu.aws.ec2.tagging import tags_to_dict
-from cloudgpu.aws.resources.base import HandlerContext
+from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.aws.resources.storage.association import list_associations
 from cloudgpu.aws.session.errors import convert_response_errors, is_gone

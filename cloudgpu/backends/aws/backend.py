@@ -8,9 +8,8 @@ from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from cloudgpu.backends.aws.context import CloudContext
-from cloudgpu.backends.aws.forecast import forecast
-from cloudgpu.backends.aws.offers import CloudOffers
+from cloudgpu.backends.aws.offers import CloudOffers, forecast
+from cloudgpu.backends.aws.ports import CloudContext
 from cloudgpu.backends.base import (
     AccountQueries,
     Backend,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from cloudgpu.backends.aws.ports import Cloud
     from cloudgpu.backends.catalog_source import CatalogSource
     from cloudgpu.backends.environment import BackendEnvironment
-    from cloudgpu.backends.events import Emit
     from cloudgpu.backends.lifecycle.launch_request import Requester
     from cloudgpu.backends.lifecycle.results import ResourceForecast
     from cloudgpu.backends.node_connections import NodeCarriers, NodeConnections
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from cloudgpu.plan.plan import Plan
     from cloudgpu.run.containers.logins import RegistryLogin
     from cloudgpu.run.data.files import RemoteFile, S3Service
+    from cloudgpu.run.progress import Emit
     from cloudgpu.ssh.base import Host
 
 _OPERATIONS = "cloudgpu.backends.aws.clusters.operations"

@@ -6,36 +6,31 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 
-from cloudgpu.aws.ec2 import billing_times, host_keys, instances, machine_images, reservations, subnets
+from cloudgpu.aws.ec2 import billing_times, host_keys, instances, machine_images, named_resources, subnets
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.ec2.instances import Instance, launch_failure
-from cloudgpu.aws.ec2.retag import add_missing_tags
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
+from cloudgpu.aws.ec2.tagging import add_missing_tags
 from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.session.recording import recorder_for
 from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.aws.session.session import ApiCall, CloudEndpoint, RegionSessions, Session, connect
 from cloudgpu.aws.storage import objects
 from cloudgpu.backends.api_log import ApiCallLog
-from cloudgpu.backends.aws.account import AwsAccount
-from cloudgpu.backends.aws.catalog import AwsCatalog
-from cloudgpu.backends.aws.engines import Engines
-from cloudgpu.backends.aws.host_key_wait import HostKeyWait
-from cloudgpu.backends.aws.images import AwsImages
-from cloudgpu.backends.aws.inspector import AwsInspector
-from cloudgpu.backends.aws.node_addresses import (
+from cloudgpu.backends.aws.account import AwsAccount, AwsImages, AwsInspector, RegistryLogins
+from cloudgpu.backends.aws.addresses import (
     HEAD,
+    own_address,
     private,
     public_address_setting,
     region_of,
     session_manager_addresses,
     uses_session_manager,
 )
-from cloudgpu.backends.aws.public_address import own_address
-from cloudgpu.backends.aws.regions import AwsRegions
-from cloudgpu.backends.aws.registry_logins import RegistryLogins
+from cloudgpu.backends.aws.engines import Engines
+from cloudgpu.backends.aws.host_key_wait import HostKeyWait
+from cloudgpu.backends.aws.regions import AwsCatalog, AwsRegions
 from cloudgpu.backends.aws.storage.cloud import AwsStorage
-from cloudgpu.backends.events import Emit
 from cloudgpu.backends.tagged_resource import TaggedResource
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
@@ -43,15 +38,15 @@ from cloudgpu.engine.base import Engine
 from cloudgpu.engine.direct.operation_timeout import OnWait, ignore_wait
 from cloudgpu.errors import CloudError
 from cloudgpu.launch.inventory import ALIVE_STATES, Inventory, Node
+from cloudgpu.plan.capacity import ReservationLookup
 from cloudgpu.plan.named_resources import MachineImageSeen
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.reservations import ReservationLookup
 from cloudgpu.plan.subnets import RegionNetwork
 from cloudgpu.rehearsal.session_plugin import PLUGIN
 from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.data.files import RemoteFile, S3Service
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Emit, Note
 from cloudgpu.settings import Settings
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.targets import Target, is_simulated
@@ -153,7 +148,7 @@ class AwsCloud:
     def reservation(self, reservation_id: str, regions: Sequence[str]) -> ReservationLookup:
         """Look up a capacity reservation and return the result with the time of the lookup."""
         return ReservationLookup(
-            reservations.find_reservation(self._session, reservation_id, regions), self._clock.now()
+            named_resources.find_reservation(self._session, reservation_id, regions), self._clock.now()
         )
 
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:

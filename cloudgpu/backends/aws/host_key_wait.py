@@ -4,11 +4,9 @@ from collections.abc import Sequence
 
 from cloudgpu.aws.ec2.host_keys import ConsoleOutput
 from cloudgpu.aws.ec2.instances import Instance
-from cloudgpu.backends.events import Emit
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError
-from cloudgpu.run.bootstrap_progress import duration
-from cloudgpu.run.progress import Activity, Note
+from cloudgpu.run.progress import Activity, Emit, Note, duration
 from cloudgpu.text import command
 
 _WAITING = "waiting for addresses and host keys"

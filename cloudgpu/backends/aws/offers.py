@@ -1,30 +1,74 @@
-"""Provide the planner with an account's zones, images, storage, quotas and recent capacity failures."""
+"""Provide the planner with the state of an account, and list the resources that a plan would create."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cloudgpu.backends.aws.clusters.delete import stack_of
+from cloudgpu.backends.aws.ports import Cloud
 from cloudgpu.backends.base import Inspector, Offers
 from cloudgpu.backends.billing.retained_prices import storage_monthly_usd as monthly_usd
+from cloudgpu.backends.lifecycle.launch_request import Requester, new_record, record_with_candidate
+from cloudgpu.backends.lifecycle.results import ResourceForecast
 from cloudgpu.backends.quota_headroom import QuotaHeadroom, headroom_by_quota
 from cloudgpu.catalog import Catalog
-from cloudgpu.plan import lookups
+from cloudgpu.clock import Clock
+from cloudgpu.engine.base import PreviewStep
+from cloudgpu.paths import Home
+from cloudgpu.plan import planner_input
 from cloudgpu.plan.network_access import GATEWAYS
-from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.plan import Plan, Quotes, StorageSeen
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.storage import Seen, possibly_existing_storage
-from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.state.cooldowns import Cooldowns
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
-    from cloudgpu.backends.aws.ports import Cloud
     from cloudgpu.targets import Target
+
+
+_PLACEHOLDER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA forecast"
+"""Placeholder public key: a preview must not create a key pair."""
+_PLACEHOLDER_CIDR = "127.0.0.1/32"
+"""Placeholder for the caller's address, which a preview does not look up."""
+_NO_JOURNAL = ".forecast"
+"""Name of a journal that never exists, so that an existing cluster of the same name does not affect the preview."""
+_COMPONENT = "cloudgpu:infra:"
+_STACK = "pulumi:"
+
+
+def forecast(
+    plan: Plan, cluster: str, *, cloud: Cloud, requester: Requester, home: Home, clock: Clock
+) -> tuple[ResourceForecast, ...]:
+    """Preview the resources of a cluster on the plan's first candidate without changing anything.
+
+    The public key of `requester` is not used.
+    """
+    if not plan.candidates:
+        return ()
+    record = record_with_candidate(
+        new_record(cloud, plan, cluster, requester, "", clock.now()),
+        plan,
+        plan.candidates[0],
+        replace(requester, public_key=_PLACEHOLDER_KEY),
+        _PLACEHOLDER_CIDR,
+    )
+    journal: Path = home.cluster(cluster).journal(record.placement.region).with_name(_NO_JOURNAL)
+    stack = replace(stack_of(home, record), journal=journal)
+    return tuple(_made(cloud.engine(record).preview(stack)))
+
+
+def _made(steps: Iterable[PreviewStep]) -> Iterator[ResourceForecast]:
+    """Yield the AWS resources that the program would create, without Pulumi components and the stack itself."""
+    for step in steps:
+        if step.operation == "create" and not step.type.startswith((_COMPONENT, _STACK)):
+            yield ResourceForecast(step.type, step.name)
 
 
 @dataclass(frozen=True)
@@ -54,7 +98,7 @@ class CloudOffers(Offers):
 
     def known_regions(self, recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[str, ...]:
         """Return the requested regions that are in the catalog."""
-        return tuple(lookups.known_regions(recipe, catalog, default_region))
+        return tuple(planner_input.known_regions(recipe, catalog, default_region))
 
     def inspector(self) -> Inspector | None:
         """Return an `Inspector` for the resources that a recipe names, or None when offline."""
@@ -79,7 +123,7 @@ class CloudOffers(Offers):
 
 def _with_missing_prices(question: PlannerInput, cloud: Cloud, regions: Sequence[str]) -> PlannerInput:
     """Read the prices that the catalog lacks from the price list. A failed request is the reason of an exclusion."""
-    pairs = lookups.prices_to_query(question, regions)
+    pairs = planner_input.prices_to_query(question, regions)
     if not pairs:
         return question
     found = cloud.on_demand_prices(pairs)
@@ -98,8 +142,8 @@ def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[s
     The plan contains image IDs rather than SSM parameters, so that a newer image does not change a saved plan.
     """
     recipe, catalog, default = question.recipe, question.catalog, question.default_region
-    offers = [offer for offer in lookups.offers_to_query(recipe, catalog, default) if offer[1] in regions]
-    parameters = [image for image in lookups.images_to_resolve(recipe, catalog, default) if image[1] in regions]
+    offers = [offer for offer in planner_input.offers_to_query(recipe, catalog, default) if offer[1] in regions]
+    parameters = [image for image in planner_input.images_to_resolve(recipe, catalog, default) if image[1] in regions]
     images = cloud.images(parameters)
     fixed = [(recipe.resources.image or "", region) for region in regions]
     wanted = [(image, region) for image, region in fixed if image.startswith("ami-")]
@@ -120,7 +164,7 @@ def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[s
         quotes = replace(quotes, reservation=reservation.found, asked_at=reservation.asked_at)
     if not question.network.create_vpc and question.network.public_address not in GATEWAYS:
         quotes = replace(quotes, networks=cloud.networks(regions, question.network))
-    limited = lookups.regions_needing_elastic_ips(recipe, catalog, default, question.network)
+    limited = planner_input.regions_needing_elastic_ips(recipe, catalog, default, question.network)
     limited_here = [region for region in limited if region in regions]
     return replace(quotes, free_addresses=cloud.free_addresses(limited_here)) if limited_here else quotes
 

@@ -1,12 +1,17 @@
-"""Interfaces between the lifecycle of clusters on AWS and the code that calls AWS. Tests implement them in memory."""
+"""Interfaces between the lifecycle of clusters on AWS and the code that calls AWS. Tests implement them in memory.
+
+`CloudContext` combines them with the settings, state and events of a command.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 
-from cloudgpu.state.identity import BackendIdentity
+from cloudgpu.backends.base import Context
+from cloudgpu.state.identifiers import BackendIdentity
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,20 +23,20 @@ if TYPE_CHECKING:
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
     from cloudgpu.backends.base import AccountQueries, ImageStore, Inspector
     from cloudgpu.backends.catalog_source import CatalogSource
-    from cloudgpu.backends.events import Emit
     from cloudgpu.backends.tagged_resource import TaggedResource
     from cloudgpu.catalog.quotas import Quota
     from cloudgpu.engine.base import Engine
     from cloudgpu.engine.direct.operation_timeout import OnWait
     from cloudgpu.errors import CloudGpuError
     from cloudgpu.launch.inventory import Inventory
+    from cloudgpu.plan.capacity import ReservationLookup
     from cloudgpu.plan.named_resources import MachineImageSeen
     from cloudgpu.plan.network_access import NetworkRequest
     from cloudgpu.plan.plan import Quotes
-    from cloudgpu.plan.reservations import ReservationLookup
     from cloudgpu.plan.subnets import RegionNetwork
     from cloudgpu.run.containers.logins import RegistryLogin
     from cloudgpu.run.data.files import RemoteFile, S3Service
+    from cloudgpu.run.progress import Emit
     from cloudgpu.state.cluster_record import ClusterRecord
     from cloudgpu.state.storage_records import StorageRecord
 
@@ -202,3 +207,14 @@ class StorageCloud(BackendIdentity, Protocol):
 
     def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
         """Attach a volume to an instance as its data volume `number`, counted from 0. Idempotent."""
+
+
+@dataclass(frozen=True)
+class CloudContext(Context):
+    """A context whose backend launches instances.
+
+    Attributes:
+        cloud: Client of the backend's cloud account.
+    """
+
+    cloud: Cloud

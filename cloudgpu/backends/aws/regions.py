@@ -1,15 +1,79 @@
-"""Query and change several regions of one account. A failure in one region does not affect the other regions."""
+"""Query and change several regions of one account, and read the catalog data that each region offers.
+
+A failure in one region does not affect the other regions.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final, TypeVar
 
-from cloudgpu.aws.ec2 import instances, tag_search
+from cloudgpu.aws.ec2 import instances, machine_images, tag_search
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, SHUTDOWN_S, FoundResource, SearchResult
+from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.session.session import Session
+from cloudgpu.backends.aws.ports import AccountClients
+from cloudgpu.backends.catalog_source import CatalogSource
+from cloudgpu.catalog.snapshots.snapshot import TypeFacts
 from cloudgpu.clock import Clock
 from cloudgpu.engine.direct.operation_timeout import OnWait, WatchedClock, ignore_wait
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, TeardownError, decisive_cause
 from cloudgpu.workers import Workers
+
+
+@dataclass(frozen=True)
+class AwsCatalog(CatalogSource):
+    """The instance types, prices, images and quotas that AWS or the rehearsal cloud reports."""
+
+    cloud: AccountClients
+    clock: Clock
+
+    @property
+    def target(self) -> str:
+        """Target of the cloud, `aws` or `rehearsal`."""
+        return self.cloud.target
+
+    @property
+    def endpoint(self) -> str:
+        """ID that distinguishes this endpoint from other endpoints with the same account ID; empty for AWS."""
+        return self.cloud.endpoint
+
+    def account(self) -> str:
+        """Return the account ID of the credentials in use."""
+        return self.cloud.account()
+
+    def regions(self) -> Sequence[str]:
+        """Return every region that is enabled for the account."""
+        return self.cloud.regions()
+
+    def types(self, region: str) -> Mapping[str, TypeFacts]:
+        """Return the instance types with NVIDIA GPUs in a region."""
+        return instances.describe_gpu_types(self.cloud.clients(region))
+
+    def zones(self, region: str) -> Mapping[str, tuple[str, ...]]:
+        """Return the zones of a region that offer each GPU instance type, by instance type."""
+        return offers.zones(self.cloud.clients(region))
+
+    def on_demand(self, region: str) -> Mapping[str, Decimal]:
+        """Return the on-demand price in USD per hour of every instance type in the region's price list."""
+        return prices.on_demand(self.cloud.clients(region))
+
+    def spot(self, region: str, types: Sequence[str]) -> Mapping[str, tuple[Decimal, Decimal]]:
+        """Return the lowest and the highest spot price in USD per hour during the last day, by instance type."""
+        return prices.spot(self.cloud.clients(region), types, self.clock.now())
+
+    def images(self, region: str, parameters: Sequence[str]) -> Mapping[str, str]:
+        """Return the machine image of each SSM parameter, omitting parameters that do not exist in the region."""
+        images = machine_images.resolve_image_ids(self.cloud.clients, [(parameter, region) for parameter in parameters])
+        if parameters and not images:
+            message = f"cannot read any of the SSM parameters for machine images in {region}"
+            raise CloudError(message, hint="check that your credentials have the permission ssm:GetParameter")
+        return {parameter: image for (parameter, _), image in images.items()}
+
+    def quotas(self, region: str) -> Mapping[str, int]:
+        """Return the vCPU limit of each quota, by quota key."""
+        return quotas.vcpu_limits(self.cloud.clients(region))
+
 
 _T = TypeVar("_T")
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from cloudgpu.aws.ec2 import session_manager
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.backends.aws.node_addresses import region_of
+from cloudgpu.backends.aws.addresses import region_of
 from cloudgpu.backends.aws.ports import Cloud
 from cloudgpu.backends.environment import BackendEnvironment
 from cloudgpu.backends.node_connections import NodeCarriers, NodeConnections
 from cloudgpu.errors import CloudError, ConnectError, UsageError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.tcp_connector import CarryingCommand
+from cloudgpu.ssh.proxies import CarryingCommand
 from cloudgpu.targets import is_simulated
 
 _PLUGIN = "session-manager-plugin"

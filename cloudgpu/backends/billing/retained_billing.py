@@ -10,12 +10,11 @@ from typing import Final
 from cloudgpu import bounds
 from cloudgpu.backends.billing.cost_ledger import CostLedger
 from cloudgpu.backends.billing.missing_rows import has_failed, reopen_row
-from cloudgpu.catalog.other_prices import HOURS_PER_MONTH
-from cloudgpu.catalog.storage import storage_price
+from cloudgpu.catalog.prices import HOURS_PER_MONTH, storage_price
 from cloudgpu.clock import Clock
 from cloudgpu.ledger.entry import LedgerEntry, Spending, Surcharge
 from cloudgpu.recipe.storage_kinds import KINDS
-from cloudgpu.state.identity import BackendIdentity
+from cloudgpu.state.identifiers import BackendIdentity
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.targets import is_simulated
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.catalog.other_prices import shipped_price
-from cloudgpu.catalog.storage import storage_price
+from cloudgpu.catalog.prices import shipped_price, storage_price
 from cloudgpu.recipe.storage_kinds import KINDS
 
 if TYPE_CHECKING:

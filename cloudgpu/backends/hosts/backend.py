@@ -1,32 +1,34 @@
-"""The backend for self-managed hosts, which are leased instead of being launched by a cloud provider."""
+"""The backend for self-managed hosts, which are leased instead of being launched, and its offers for the planner."""
+
+from __future__ import annotations
 
 import getpass
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from cloudgpu.backends.base import Backend, ClusterOperations, Context
+from cloudgpu.backends.base import Backend, ClusterOperations, Context, Offers
 from cloudgpu.backends.environment import BackendEnvironment
-from cloudgpu.backends.events import Emit
-from cloudgpu.backends.hosts.agent_messages import LeasesResponse
-from cloudgpu.backends.hosts.nodes import host_of, node_of
-from cloudgpu.backends.hosts.offers import HostOffers, RunningClusters
+from cloudgpu.backends.hosts.nodes import LeasesResponse, host_of, node_of
 from cloudgpu.backends.node_connections import NodeCarriers, NodeConnections
 from cloudgpu.catalog import load as load_catalog
+from cloudgpu.catalog.gpu_spec import parse_gpu_spec
 from cloudgpu.decoding import decode_as, describe_error
 from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError
 from cloudgpu.hosts import loading
-from cloudgpu.hosts.host import HostsFile, OwnHost
-from cloudgpu.hosts.usage import HostSeen
+from cloudgpu.hosts.host import HostSeen, HostsFile, HostsView, OwnHost
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
+from cloudgpu.plan.candidates.host_sets import matching_hosts
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.run.agent import ask_once
 from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.data.files import RemoteFile, S3Service
+from cloudgpu.run.progress import Emit
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, connect_all, run_on_all
 from cloudgpu.ssh.host_key import ShownKey, shown_key
@@ -35,6 +37,48 @@ from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.targets import Target
 from cloudgpu.text import command, printable
+
+RunningClusters = tuple[tuple[tuple[str, ...], int], ...]
+"""For each running cluster: its hosts, and the number of GPUs that the cluster leases on each host."""
+_NO_REGION = "us-east-1"
+"""Placeholder that is never queried: `PlannerInput` requires a region, but self-managed hosts do not have one."""
+
+
+@dataclass(frozen=True)
+class HostOffers(Offers):
+    """The hosts of one inventory. They have no regions.
+
+    Attributes:
+        file: Function that reads the inventory.
+        look: Function that queries the GPU usage of hosts. Not called when planning offline.
+        running: Function that returns, for each running cluster, its hosts and the number of GPUs leased on each host.
+    """
+
+    file: Callable[[], HostsFile]
+    look: Callable[[Sequence[OwnHost]], Mapping[str, HostSeen]]
+    running: Callable[[], RunningClusters]
+    offline: bool
+
+    def quote(self, question: PlannerInput) -> PlannerInput:
+        """Add the inventory and, unless offline, the GPU usage of the matching hosts to the planner's input."""
+        view = HostsView(self.file(), running=self.running())
+        question = replace(question, default_region=_NO_REGION, hosts=view)
+        if self.offline:
+            return question
+        hosts = dict.fromkeys(
+            host for spec in question.specs for host in matching_hosts(question, parse_gpu_spec(spec))
+        )
+        # If no host matches, a finding of the plan explains why.
+        seen = self.look(list(hosts)) if hosts else {}
+        if question.recipe.environment.container is not None:
+            seen = {name: _for_containers(state) for name, state in seen.items()}
+        return replace(question, hosts=replace(view, seen=seen))
+
+
+def _for_containers(state: HostSeen) -> HostSeen:
+    """Return the state of a host that must run a container, and so needs a working Docker engine."""
+    return replace(state, problem=state.problem or state.engine_problem)
+
 
 _OPERATIONS = "cloudgpu.backends.hosts.operations"
 _ANSWER_S = 10.0
@@ -265,3 +309,14 @@ def open_backend(environment: BackendEnvironment) -> HostsBackend:
         lambda node: shown_key(node, carriers.carrier(node), timeout_s=_ANSWER_S),
         environment.buckets,
     )
+
+
+@dataclass(frozen=True)
+class HostsContext(Context):
+    """A context whose nodes are self-managed hosts.
+
+    Attributes:
+        hosts: The backend, which connects to the hosts of the inventory.
+    """
+
+    hosts: HostsBackend

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.billing.missing_rows import has_failed, missing_nodes, reopen_row
-from cloudgpu.backends.hosts.context import HostsContext
+from cloudgpu.backends.hosts.backend import HostsContext
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ledger.entry import Spending, Surcharge
 from cloudgpu.plan.candidates.host_sets import HostSet

@@ -6,11 +6,9 @@ from typing import Any
 
 from cloudgpu import bounds
 from cloudgpu.backends.hosts import billing
-from cloudgpu.backends.hosts.agent_messages import LeasesResponse, TakenResponse
-from cloudgpu.backends.hosts.backend import duplicate_machines
-from cloudgpu.backends.hosts.context import HostsContext
+from cloudgpu.backends.hosts.backend import HostsContext, duplicate_machines
 from cloudgpu.backends.hosts.delete import HostTeardown
-from cloudgpu.backends.hosts.nodes import cluster_member
+from cloudgpu.backends.hosts.nodes import LeasesResponse, TakenResponse, cluster_member
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
 from cloudgpu.backends.lifecycle.deletion import delete_after_failure
 from cloudgpu.backends.lifecycle.launch_request import Requester, new_record, require_applicable

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.backends.events import Emit
 from cloudgpu.backends.hosts.backend import HostsBackend
 from cloudgpu.backends.hosts.scan import HostScan, scan
 from cloudgpu.catalog import Catalog
 from cloudgpu.errors import RemoteCommandError, UsageError
 from cloudgpu.hosts.host import OwnHost
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Emit, Note
 from cloudgpu.ssh.command import Raw, RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 

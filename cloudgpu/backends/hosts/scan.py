@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cloudgpu.backends.hosts.agent_messages import HostFacts, LeasesResponse
 from cloudgpu.backends.hosts.backend import HostsBackend, duplicate_machines
+from cloudgpu.backends.hosts.nodes import HostFacts, LeasesResponse
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.gpu_spec import spec_name
 from cloudgpu.decoding import MALFORMED, describe_error

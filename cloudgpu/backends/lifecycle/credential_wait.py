@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from cloudgpu.backends.events import Emit
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, renewable_cause
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Emit, Note
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage
+from cloudgpu.backends.storage import NO_STORAGE, MountableStorage
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.engine.config import list_setting, stack_config
 from cloudgpu.engine.role_grants import role_grants
@@ -15,8 +15,7 @@ from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.settings.tags import check_tags, merge_tags, parse_tags, tags_text
 from cloudgpu.state.cluster_record import ClusterIdentity, ClusterLifecycle, ClusterPlacement, ClusterRecord
-from cloudgpu.state.identifiers import new_token
-from cloudgpu.state.identity import BackendIdentity
+from cloudgpu.state.identifiers import BackendIdentity, new_token
 
 
 @dataclass(frozen=True)

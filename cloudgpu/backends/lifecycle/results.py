@@ -5,7 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.backends.storage_outcome import NO_STORAGE_OUTCOME, StorageOutcome
+from cloudgpu.backends.storage import NO_STORAGE_OUTCOME, StorageOutcome
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.state.cluster_record import ClusterRecord

@@ -5,8 +5,8 @@ from cloudgpu.backends.lifecycle.deletion import check_identity
 from cloudgpu.errors import BusyError, StateError, UsageError
 from cloudgpu.launch.inventory import ALIVE_STATES
 from cloudgpu.plan.plan import Plan
-from cloudgpu.state.attached_storage import missing_storage
 from cloudgpu.state.cluster_record import ClusterRecord
+from cloudgpu.state.storage_records import missing_storage
 from cloudgpu.text import command
 
 IN_PLACE_OPERATIONS = frozenset({"same", "read", "update"})

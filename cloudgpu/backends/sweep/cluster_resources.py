@@ -12,7 +12,7 @@ from cloudgpu import bounds
 from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, OWNER_TAG, TOKEN_TAG
 from cloudgpu.backends.tagged_resource import BillableResource
 from cloudgpu.catalog.catalog import Catalog
-from cloudgpu.catalog.other_prices import HOURS_PER_MONTH, PricedThing, other_price
+from cloudgpu.catalog.prices import HOURS_PER_MONTH, PricedThing, other_price
 from cloudgpu.clock import utc_text
 from cloudgpu.launch.inventory import ALIVE_STATES
 

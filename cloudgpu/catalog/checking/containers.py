@@ -6,9 +6,8 @@ from itertools import pairwise
 from typing import Final
 
 from cloudgpu.catalog.checking.known import CatalogData, DataProblem, parse_version
-from cloudgpu.catalog.compatibility import month_of
+from cloudgpu.catalog.compatibility import FrameworkImage, NgcMonth, month_of
 from cloudgpu.catalog.hardware import Gpu
-from cloudgpu.catalog.software import FrameworkImage, NgcMonth
 
 _MONTH: Final = re.compile(r"\d\d\.(0[1-9]|1[0-2])")
 _TAGGED: Final = re.compile(r"[^\s:]+/[^\s:]+:[\w.-]+")

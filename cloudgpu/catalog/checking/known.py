@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cloudgpu.catalog.catalog import Catalog, load
-from cloudgpu.catalog.software import Software, software
+from cloudgpu.catalog.compatibility import Software, software
 
 Version = tuple[int, ...]
 

@@ -5,8 +5,8 @@ from itertools import pairwise
 from typing import Final
 
 from cloudgpu.catalog.checking.known import CatalogData, DataProblem, Version, parse_version, runs_on
+from cloudgpu.catalog.compatibility import TorchWheels
 from cloudgpu.catalog.hardware import Gpu
-from cloudgpu.catalog.software import TorchWheels
 
 _OPEN: Final[Version] = (9999,)
 

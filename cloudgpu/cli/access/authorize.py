@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from cloudgpu.app.access.authorization import authorize_if_possible
-from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.cli.context import CliContext
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Note, ProgressEvent
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.targets import as_target
 

@@ -1,25 +1,51 @@
 """`cloudgpu doctor`: check that this machine and the account are ready for a run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 import typer
 
-from cloudgpu.app.diagnostics.doctor import run_checks
-from cloudgpu.app.diagnostics.local_checks import machine_checks
+from cloudgpu.app.diagnostics.doctor import Diagnosis, DiagnosticReport, machine_checks, run_checks
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.grants import policy as document
-from cloudgpu.aws.iam.permissions import GRANTS
-from cloudgpu.aws.iam.role_permissions import BOUNDARY_GRANTS, ROLE_GRANTS, grants_for_boundary
-from cloudgpu.aws.iam.service_roles import SPOT, SPOT_GRANTS, STORAGE_ROLES
-from cloudgpu.aws.iam.session_permissions import SESSION_GRANTS
-from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS
+from cloudgpu.aws.iam.permissions import GRANTS, SESSION_GRANTS, STORAGE_GRANTS
+from cloudgpu.aws.iam.role_permissions import (
+    BOUNDARY_GRANTS,
+    ROLE_GRANTS,
+    SPOT,
+    SPOT_GRANTS,
+    STORAGE_ROLES,
+    grants_for_boundary,
+)
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options.shared import Json, OneRegion
-from cloudgpu.cli.render.doctor import diagnostic_lines
+from cloudgpu.cli.terminal.wrapping import wrap_paragraph
 from cloudgpu.errors import UnfitError
 from cloudgpu.paths import Home
 from cloudgpu.plan.network_access import network_request
+
+_STATE_WIDTH = len("unknown")
+_WIDTH = 120
+
+
+def diagnostic_lines(report: DiagnosticReport, width: int | None = None) -> list[str]:
+    """Return one line per check, followed by its fix, and the number of checks in each state."""
+    name_width = max((len(check.name) for check in report.checks), default=0)
+    columns = min(width or _WIDTH, _WIDTH)
+    lines = [line for check in report.checks for line in _lines(check, name_width, columns)]
+    counts = [
+        f"{report.count(state)} {state}" for state in ("failed", "unknown", "warning", "ok") if report.count(state)
+    ]
+    return [*lines, "", ", ".join(counts)]
+
+
+def _lines(check: Diagnosis, name_width: int, columns: int) -> Iterator[str]:
+    begin = f"{check.state:<{_STATE_WIDTH}}  {check.name:<{name_width}}  "
+    inset = " " * len(begin)
+    yield from wrap_paragraph(begin + check.detail, columns, inset)
+    if check.fix and check.state != "ok":
+        yield from wrap_paragraph(f"{inset}fix: {check.fix}", columns, inset)
+
 
 POLICIES: Mapping[str, tuple[Grant, ...]] = {
     "clusters": GRANTS,

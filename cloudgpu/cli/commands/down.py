@@ -5,8 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from cloudgpu.app.clusters.delete_many import ClusterSelection, TeardownResults, delete_clusters, select_clusters
-from cloudgpu.app.clusters.deletion_reasons import deletion_reasons
+from cloudgpu.app.clusters.delete_many import (
+    ClusterSelection,
+    TeardownResults,
+    delete_clusters,
+    deletion_reasons,
+    select_clusters,
+)
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.cli import completion
 from cloudgpu.cli.context import CliContext, command_context

@@ -5,9 +5,8 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from cloudgpu.app.planning.gpu_search import GpuQuery, search_gpus
-from cloudgpu.catalog.profile import profile
-from cloudgpu.catalog.software import software
+from cloudgpu.app.planning.catalog_search import GpuQuery, search_gpus
+from cloudgpu.catalog.compatibility import profile, software
 from cloudgpu.cli import completion
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.lazy import StrictOptions

@@ -25,8 +25,8 @@ from cloudgpu.cli.render.hosts import (
 from cloudgpu.errors import HostKeyError, StateError, UnfitError, UsageError
 from cloudgpu.files import SETTINGS_BYTES, read_text, write_for_user
 from cloudgpu.hosts.host import HostsFile, OwnHost
-from cloudgpu.hosts.inventory_update import fill_scanned_fields
-from cloudgpu.recipe.name_suggestions import suggestion
+from cloudgpu.hosts.loading import fill_scanned_fields
+from cloudgpu.recipe.problem import suggestion
 from cloudgpu.ssh.host_key import ShownKey
 from cloudgpu.ssh.keys import same_fingerprint
 from cloudgpu.text import command

@@ -1,5 +1,6 @@
 """`cloudgpu logs`: show the output of a run's ranks, stored and live."""
 
+import json
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated
@@ -15,18 +16,50 @@ from cloudgpu.app.runs.attach import (
     read_stored_output,
     require_rank,
 )
-from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.options.shared import RunName, integer_parser
-from cloudgpu.cli.render.logs import LogPrinter
 from cloudgpu.cli.render.run import report_final_state
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines
 from cloudgpu.cli.terminal.number_format import age
+from cloudgpu.cli.terminal.progress import rank_prefix
+from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
+from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, UsageError
-from cloudgpu.run.progress import Note, RankOutput
+from cloudgpu.run.progress import Note, ProgressEvent, RankOutput
 from cloudgpu.state.run_record import RunRecord
 from cloudgpu.targets import as_target
+
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+_NO_TIME = "-".ljust(len("2026-11-27T09:12:03Z"))
+
+
+class LogPrinter:
+    """Prints the output of ranks. Lines of text begin with their rank if there are several ranks."""
+
+    def __init__(self, screen: Screen, *, as_json: bool, timestamps: bool = False) -> None:
+        self._screen = screen
+        self._as_json = as_json
+        self._timestamps = timestamps
+
+    @property
+    def shows_times(self) -> bool:
+        """Whether the output shows when its lines were written."""
+        return self._as_json or self._timestamps
+
+    def print(self, output: RankOutput) -> None:
+        """Print several lines of one rank."""
+        at = output.written_at
+        if self._as_json:
+            written = None if at is None else utc_text(at, "milliseconds")
+            self._screen.records(
+                json.dumps({"rank": output.rank, "line": line, "time": written}) for line in output.lines
+            )
+            return
+        prefix = "" if output.alone else rank_prefix(output.rank, alone=False).lstrip()
+        if self._timestamps:
+            prefix = f"{_NO_TIME if at is None else at.strftime(_TIME)} {prefix}"
+        self._screen.block(output.lines, prefix)
 
 
 def logs(

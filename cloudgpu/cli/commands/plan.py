@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cloudgpu.app.planning.local_files import list_uploads
 from cloudgpu.app.planning.plan_files import save
 from cloudgpu.app.planning.planner import Planned, plan_error
-from cloudgpu.app.planning.uploads import list_uploads
 from cloudgpu.backends.factory import require_launches
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options.environment import EnvironmentOptions, secrets_in_files

@@ -1,29 +1,183 @@
 """`cloudgpu recipe`: create, check, show and list recipes, and print their JSON Schema."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from cloudgpu.app.planning.planner import read_sets
 from cloudgpu.app.planning.recipe_check import check_recipe
-from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write_scaffold
+from cloudgpu.app.planning.recipe_scaffold import Scaffold, ScaffoldRequest, make_scaffold, write_scaffold
 from cloudgpu.catalog import Catalog
+from cloudgpu.catalog.ranking import Offer
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options.shared import AllowOutside, Json, On, RecipeName, Sets, allowed_paths, integer_parser
 from cloudgpu.cli.planning.request import recipe_roots
-from cloudgpu.cli.render.recipe import CheckedRecipe, check_lines, invalid_recipes_error, list_lines
-from cloudgpu.cli.render.recipe_scaffold import scaffold_json, scaffold_lines
+from cloudgpu.cli.terminal.number_format import amount, money
 from cloudgpu.cli.terminal.screen import Screen
+from cloudgpu.cli.terminal.table import Column, Table, definition_lines
+from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.errors import RecipeError
+from cloudgpu.recipe.documentation import Summary, summary
 from cloudgpu.recipe.documentation import schema as recipe_schema
 from cloudgpu.recipe.loading import loader
 from cloudgpu.recipe.loading.document import as_yaml
 from cloudgpu.recipe.loading.files import EVERYWHERE
-from cloudgpu.recipe.loading.resolve import resolve
-from cloudgpu.recipe.summary import summary
+from cloudgpu.recipe.loading.loader import display_path, resolve
 from cloudgpu.targets import is_simulated
+from cloudgpu.text import command
+
+_WHAT = {
+    "recipe.yaml": "the recipe, with comments on what to change",
+    "train.py": "the script that every rank runs",
+    "serve.py": "the server",
+}
+
+
+def scaffold_lines(scaffold: Scaffold, folder: Path, width: int | None = None) -> list[str]:
+    """Return the files that were written, the hardware that the recipe uses, and suggested commands."""
+    offer, name = scaffold.offer, scaffold.name
+    instance_type = offer.kind
+    gpus = f"{instance_type.gpus} x {instance_type.gpu} {amount(instance_type.gpu_memory_gib)} GiB"
+    each = " each" if scaffold.nodes > 1 else ""
+    hardware = f"{scaffold.nodes} x {instance_type.name} ({gpus}{each}) in {offer.region}"
+    hourly = _for_all(scaffold, offer)
+    if scaffold.most_expensive.kind != instance_type:
+        hourly += f" (at most {_for_all(scaffold, scaffold.most_expensive)}, on {scaffold.most_expensive.kind.name})"
+    most = " on demand; spot capacity costs less" if scaffold.market == "spot" else ""
+    return [
+        *wrap_lines([f"{folder} is ready: {hardware}, {hourly} an hour{most}"], width),
+        *definition_lines([(str(folder / file), _WHAT[file]) for file in scaffold.files], width),
+        "",
+        "next:",
+        *definition_lines(
+            [
+                (command("cloudgpu", "plan", name), "what it would do and cost; changes nothing"),
+                (
+                    command("cloudgpu", "train", name, "--on", "rehearsal"),
+                    "rehearse the run on this machine at no cost",
+                ),
+                (
+                    command("cloudgpu", "doctor", "--on", "aws", "--region", str(offer.region)),
+                    "check whether your AWS account is ready",
+                ),
+                (_quota(scaffold), "check whether your quota is sufficient"),
+                (command("cloudgpu", "train", name, "--on", "aws"), "run it on AWS; asks before spending money"),
+            ],
+            width,
+        ),
+    ]
+
+
+def _for_all(scaffold: Scaffold, offer: Offer) -> str:
+    return money((offer.hourly_usd or Decimal(0)) * scaffold.nodes)
+
+
+def _quota(scaffold: Scaffold) -> str:
+    nodes = ["--nodes", str(scaffold.nodes)] if scaffold.nodes > 1 else []
+    market = [] if scaffold.market == "on-demand" else ["--market", scaffold.market]
+    where, instance_type = str(scaffold.offer.region), scaffold.offer.kind.name
+    return command(
+        "cloudgpu", "quota", "--on", "aws", "--region", where, "--instance-type", instance_type, *nodes, *market
+    )
+
+
+def scaffold_json(scaffold: Scaffold, folder: Path) -> dict[str, Any]:
+    """Return the documented output of `recipe new --json`."""
+    offer = scaffold.offer
+    return {
+        "recipe": scaffold.name,
+        "path": str(folder / "recipe.yaml"),
+        "files": [str(folder / file) for file in scaffold.files],
+        "instance_type": offer.kind.name,
+        "nodes": scaffold.nodes,
+        "market": scaffold.market,
+        "region": offer.region,
+        "node_hourly_usd": None if offer.hourly_usd is None else f"{offer.hourly_usd:f}",
+    }
+
+
+_COLUMNS = (
+    Column("recipe"),
+    Column("on", narrow="wrap"),
+    Column("with", priority=2),
+    Column("software", priority=3),
+    Column("reference", priority=1, narrow="wrap"),
+    Column("description", label="", below=True),
+)
+
+
+@dataclass(frozen=True)
+class CheckedRecipe:
+    """A recipe file that was checked. `problems` is empty if the recipe is valid."""
+
+    path: Path
+    name: str
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the documented JSON form."""
+        return {
+            "recipe": self.name,
+            "path": str(self.path),
+            "ok": not self.problems,
+            "problems": list(self.problems),
+            "warnings": list(self.warnings),
+            "notes": list(self.notes),
+        }
+
+
+def list_lines(summaries: Sequence[Summary], invalid: Sequence[CheckedRecipe], width: int | None = None) -> list[str]:
+    """Return a table row per recipe, each followed by the recipe's description, then one line per invalid recipe."""
+    if not summaries and not invalid:
+        return ["no recipes"]
+    table = Table(_COLUMNS, [_row(summary) for summary in summaries])
+    return [*table.lines(width), *wrap_lines([_wrong_line(summary) for summary in invalid], width)]
+
+
+def check_lines(checked: Sequence[CheckedRecipe]) -> list[str]:
+    """Return one line per valid recipe, each followed by its warnings and notes."""
+    return [
+        line
+        for result in checked
+        if not result.problems
+        for line in (
+            f"{display_path(result.path)}: {result.name} is a valid recipe",
+            *(f"  warning: {warning}" for warning in result.warnings),
+            *(f"  note: {note}" for note in result.notes),
+        )
+    ]
+
+
+def invalid_recipes_error(checked: Sequence[CheckedRecipe]) -> RecipeError:
+    """Return one error that lists all problems of the invalid recipes."""
+    invalid = [result for result in checked if result.problems]
+    problems = [line for result in invalid for line in result.problems]
+    message = f"{len(invalid)} of {len(checked)} recipes have problems: {', '.join(result.name for result in invalid)}"
+    return RecipeError(message, problems=problems, hint="to see the allowed fields: cloudgpu recipe schema")
+
+
+def _row(summary: Summary) -> tuple[str, ...]:
+    return (
+        summary.name,
+        summary.hardware,
+        summary.launcher,
+        summary.software or "-",
+        summary.reference or "-",
+        summary.description,
+    )
+
+
+def _wrong_line(result: CheckedRecipe) -> str:
+    count = "a problem" if len(result.problems) == 1 else f"{len(result.problems)} problems"
+    check = command("cloudgpu", "recipe", "check", str(result.path.parent))
+    return f"{result.name}  has {count}; for details: {check}"
+
 
 app = typer.Typer(
     help="""Create, check, show and list recipes.

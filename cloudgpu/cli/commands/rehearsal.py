@@ -21,7 +21,7 @@ from cloudgpu.rehearsal.ended_instances import ended_instances
 from cloudgpu.text import command
 
 _record_stop: Deferred[[CostLedger, Mapping[str, datetime], datetime], None] = Deferred(
-    "cloudgpu.backends.billing.stopped_nodes.record_stop"
+    "cloudgpu.backends.billing.cluster_billing.record_stop"
 )
 _pulumi_lines: Deferred[[Home], list[str]] = Deferred("cloudgpu.backends.aws.engines.pulumi_lines")
 

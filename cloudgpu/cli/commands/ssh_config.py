@@ -12,8 +12,8 @@ from cloudgpu.cli.access.node_login import node_login
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.state.identifiers import require_cluster_name
-from cloudgpu.state.ssh_config_record import remove_entries as take_back
 from cloudgpu.state.user_ssh_config import SshFolder
+from cloudgpu.state.user_ssh_config import remove_entries as take_back
 from cloudgpu.text import command
 
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import typer
 
-from cloudgpu.app.matrix.planner import MatrixPlan, plan_matrix
-from cloudgpu.app.matrix.request import MatrixRequest
+from cloudgpu.app.matrix.planner import MatrixPlan, MatrixRequest, plan_matrix
 from cloudgpu.app.matrix.train import MatrixRunner
 from cloudgpu.app.planning.planner import Planned, read_sets
 from cloudgpu.app.runs.train import TrainingRun

@@ -13,7 +13,7 @@ from cloudgpu.cli.options.shared import Json, On, OptionalRecipe, Verbose, Yes
 from cloudgpu.errors import UsageError
 
 if TYPE_CHECKING:
-    from cloudgpu.app.runs.busy_nodes import Sharing
+    from cloudgpu.app.runs.concurrency import Sharing
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ from typing import Final
 from cloudgpu.app.planning.planner import Planned, PlanRequest, make_plan
 from cloudgpu.app.planning.preflight import Preflight
 from cloudgpu.app.planning.registry.images import RegistryImages
-from cloudgpu.backends.aws.existing_resources import cluster_program_config
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.backends.lifecycle.reuse import matches
 from cloudgpu.cli.context import CliContext
+from cloudgpu.engine.config import cluster_program_config
 from cloudgpu.paths import Home, bundled_folder
 from cloudgpu.plan.network_access import network_request
 from cloudgpu.plan.plan import Plan
+from cloudgpu.state.catalog_snapshots import known_catalog
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.known_catalog import known_catalog
 from cloudgpu.targets import is_simulated
 
 _NO_SECRETS: Final[Mapping[str, str]] = {}

@@ -12,8 +12,7 @@ from cloudgpu.cli.options.environment import SECRETS, EnvironmentOptions, secret
 from cloudgpu.cli.options.groups import PlanOptions, option_words
 from cloudgpu.cli.options.train import TrainOptions
 from cloudgpu.cli.planning.request import plan_recipe, running_cluster
-from cloudgpu.cli.render.plan import plan_lines, plan_summary
-from cloudgpu.cli.render.running_plan import running_plan_lines
+from cloudgpu.cli.render.plan import plan_lines, plan_summary, running_plan_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home
 from cloudgpu.plan.saved_plan import PlanInputs, StoredPlan

@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.app.planning.gpu_search import GpuSearchResult
+from cloudgpu.app.planning.catalog_search import GpuSearchResult
 from cloudgpu.catalog.gpu_spec import spec_name
 from cloudgpu.catalog.ranking import Offer
 from cloudgpu.cli.terminal.number_format import amount, money

@@ -5,8 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from cloudgpu.app.matrix.outcome import MatrixOutcome, RowOutcome
-from cloudgpu.app.matrix.planner import MatrixPlan
-from cloudgpu.app.matrix.request import MatrixProgress
+from cloudgpu.app.matrix.planner import MatrixPlan, MatrixProgress
 from cloudgpu.cli.render.status import damaged_line
 from cloudgpu.cli.terminal.number_format import age, duration, format_time, money, relative_time
 from cloudgpu.cli.terminal.table import Column, Table

@@ -9,11 +9,10 @@ from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.candidates.explain import ORDER_DESCRIPTIONS, CandidateExplanation, Group, group_by_rule
+from cloudgpu.plan.capacity import is_reserved
 from cloudgpu.plan.costs import hourly_usd
-from cloudgpu.plan.money import format_hourly_rate
-from cloudgpu.plan.plan import Plan
+from cloudgpu.plan.plan import Plan, format_hourly_rate
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.reservations import is_reserved
 from cloudgpu.text import plural
 
 _COLUMNS = (

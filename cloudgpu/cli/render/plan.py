@@ -1,24 +1,26 @@
-"""A plan as text, for `plan` and before confirmation prompts."""
+"""A plan as text, for a new or a running cluster, for `plan` and before confirmation prompts."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
-from cloudgpu.app.planning.uploads import UploadListing
+from cloudgpu.app.planning.local_files import UploadListing
+from cloudgpu.backends.billing.costs import cluster_hourly_usd, cost_items
 from cloudgpu.cli.render.hosts import host_lines, host_set_text
-from cloudgpu.cli.terminal.number_format import duration
+from cloudgpu.cli.terminal.number_format import duration, format_time, relative_time
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.candidates.host_sets import HostSet
-from cloudgpu.plan.costs import CostItem
-from cloudgpu.plan.money import format_cents, format_hourly_rate, unpriced_suffix
+from cloudgpu.plan.costs import CostItem, total_usd
 from cloudgpu.plan.named_resources import Upload
 from cloudgpu.plan.node_software import NodeSoftware
-from cloudgpu.plan.plan import Expected, Plan
+from cloudgpu.plan.plan import Expected, Plan, format_cents, format_hourly_rate, unpriced_suffix
 from cloudgpu.recipe.rules.services import endpoints
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.service import Endpoint, Service
+from cloudgpu.recipe.sections.launch import Endpoint, Service
 from cloudgpu.recipe.units import DurationS
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.text import plural, size_text
 
 _CANDIDATES = (
@@ -282,3 +284,28 @@ def _ready(endpoint: Endpoint) -> str:
         return f"ready when it accepts connections, within {ready.within}"
     status = ready.status or "a status below 400"
     return f"ready when GET {ready.http} returns {status}, within {ready.within}"
+
+
+def running_plan_lines(plan: Plan, record: ClusterRecord, now: datetime, width: int | None = None) -> list[str]:
+    """Return one line with the cluster's real expiry and cost, and the warnings of the plan.
+
+    The plan's offers and prices are left out, because nothing will be launched.
+    """
+    return wrap_lines([_cluster(plan, record, now), *service_lines(plan.recipe), *_warnings(plan)], width)
+
+
+def _cluster(plan: Plan, record: ClusterRecord, now: datetime) -> str:
+    placement, expiry = record.placement, record.lifecycle.expires_at
+    seconds = max(0, int((expiry - now).total_seconds()))
+    simulated = "  [simulated]" if plan.simulated else ""
+    return (
+        f"{plan.recipe.name} on running cluster {record.name} ({placement.nodes} x {placement.instance_type}), expires "
+        f"{format_time(expiry)}, {relative_time(expiry, now)}: {format_hourly_rate(cluster_hourly_usd(record))} USD/h, "
+        f"at most {format_cents(total_usd(cost_items(record), seconds))} USD until then{simulated}"
+    )
+
+
+def _warnings(plan: Plan) -> Iterator[str]:
+    yield from (
+        f"warning: {finding.message} [{finding.check}]" for finding in plan.findings if finding.severity == "warning"
+    )

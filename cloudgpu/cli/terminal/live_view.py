@@ -9,14 +9,30 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 
-from cloudgpu.backends.events import ProgressEvent, StageChange
-from cloudgpu.cli.terminal.activity_text import activity_text, elapsed_text
 from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.cli.terminal.output import ColoredText, Line
-from cloudgpu.cli.terminal.progress import STAGES, address_line, rank_line, resource_words, shorten_aws_error
+from cloudgpu.cli.terminal.progress import (
+    STAGES,
+    activity_text,
+    address_line,
+    elapsed_text,
+    rank_line,
+    resource_words,
+    shorten_aws_error,
+)
 from cloudgpu.cli.terminal.wrapping import display_width
 from cloudgpu.engine.base import Event
-from cloudgpu.run.progress import Activity, LogFolder, MetricValue, Note, RankLine, RankOutput, ServiceAddress
+from cloudgpu.run.progress import (
+    Activity,
+    LogFolder,
+    MetricValue,
+    Note,
+    ProgressEvent,
+    RankLine,
+    RankOutput,
+    ServiceAddress,
+    StageChange,
+)
 from cloudgpu.text import plural, printable
 
 _NOTABLE_S = 2.0

@@ -1,25 +1,97 @@
-"""The progress of a command: lines, a region that is redrawn in place on a terminal, and the progress log."""
+"""The progress of a command: lines, a region that is redrawn in place on a terminal, and the progress log.
+
+The log file keeps every message, because a terminal shows only the important ones.
+"""
 
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, TextIO
+from typing import IO, Final, TextIO
 
-from cloudgpu.backends.events import ProgressEvent, StageChange
+from cloudgpu import files
 from cloudgpu.cli import failure_notes
 from cloudgpu.cli.lazy import Deferred
-from cloudgpu.cli.terminal import progress_log
+from cloudgpu.cli.open_resources import open_resources
 from cloudgpu.cli.terminal.live_view import LiveView
-from cloudgpu.cli.terminal.output import Output, ProgressStyle, ProgressView, Region, set_shown_region
+from cloudgpu.cli.terminal.output import (
+    Line,
+    Output,
+    ProgressStyle,
+    ProgressView,
+    Region,
+    render_line,
+    set_shown_region,
+)
 from cloudgpu.cli.terminal.progress import ProgressPrinter, rank_prefix
-from cloudgpu.cli.terminal.progress_log import ProgressLog
-from cloudgpu.clock import SystemClock
-from cloudgpu.run.progress import LogFolder, RankLine, RankOutput, ServiceAddress
+from cloudgpu.clock import Clock, SystemClock
+from cloudgpu.run.progress import LogFolder, ProgressEvent, RankLine, RankOutput, ServiceAddress, StageChange
 from cloudgpu.text import command
+
+NAME: Final = "progress.log"
+_BUFFERED = 2000
+"""Lines that are kept until the folder of the run is known."""
+_MOST_BYTES = 16 << 20
+
+
+class ProgressLog:
+    """The progress log of a command. A log that cannot be written does not end the command."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._buffer: deque[bytes] = deque(maxlen=_BUFFERED)
+        self._file: IO[bytes] | None = None
+        self._left = _MOST_BYTES
+
+    def add(self, lines: Iterable[Line]) -> None:
+        """Add lines with the current time."""
+        now = f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}"
+        texts = [f"{now} {render_line(line, colour=False)}\n".encode() for line in lines]
+        with self._lock:
+            if self._file is None:
+                self._buffer.extend(texts)
+            else:
+                self._write(texts)
+
+    def open(self, folder: Path) -> None:
+        """Append to the log in this folder from now on, beginning with the lines that were added before."""
+        with self._lock:
+            self._close()
+            try:
+                files.make_private_directory(folder)
+                self._file = files.open_for_appending(folder / NAME)
+            except OSError:
+                return
+            self._left = _MOST_BYTES
+            self._write(list(self._buffer))
+            self._buffer.clear()
+        open_resources.callback(self._close)
+
+    def _write(self, texts: Iterable[bytes]) -> None:
+        if self._file is None:
+            return
+        try:
+            for text in texts:
+                self._left -= len(text)
+                if self._left < 0:
+                    return
+                self._file.write(text)
+            self._file.flush()
+        except OSError:
+            self._close()
+
+    def _close(self) -> None:
+        log, self._file = self._file, None
+        if log is not None:
+            try:
+                log.close()
+            except OSError:
+                return
+
 
 _open_display: Deferred[[Output, TextIO, LiveView], Region] = Deferred(
     "cloudgpu.cli.terminal.live_display.open_display"
@@ -52,7 +124,7 @@ class ProgressDisplay:
         if isinstance(event, LogFolder):
             self._log.open(event.path)
             if self._view is not None:  # in a pipe and with `verbose`, every message is shown
-                failure_notes.add("progress", partial(_progress_log_note, event.path / progress_log.NAME))
+                failure_notes.add("progress", partial(_progress_log_note, event.path / NAME))
         # The logs of the run keep the output of ranks, and the address of a service contains its token.
         elif not isinstance(event, RankLine | RankOutput | ServiceAddress):
             self._log.add(self._logged.lines(event))

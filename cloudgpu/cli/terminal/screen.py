@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from cloudgpu.cli.lazy import Deferred
 from cloudgpu.cli.render.error import detail_lines, error_json
-from cloudgpu.cli.terminal.json_text import json_text
 from cloudgpu.cli.terminal.output import (
     Color,
     ColoredText,
@@ -17,6 +16,7 @@ from cloudgpu.cli.terminal.output import (
     Output,
     ProgressStyle,
     ProgressView,
+    json_text,
     suspend_region,
 )
 from cloudgpu.cli.terminal.panel import Mood, Row, framed_panel, plain_panel
@@ -25,8 +25,7 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.text import printable
 
 if TYPE_CHECKING:
-    from cloudgpu.backends.events import ProgressEvent
-    from cloudgpu.run.progress import RankLine
+    from cloudgpu.run.progress import ProgressEvent, RankLine
 
 # Most commands show no progress, and their start would wait for the import of all event types.
 _open_progress: Deferred[[Output, TextIO, ProgressStyle], ProgressView] = Deferred(

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from cloudgpu.cli.render.error import failure_json
-from cloudgpu.cli.terminal.json_text import json_text
+from cloudgpu.cli.terminal.output import json_text
 
 if TYPE_CHECKING:
     from cloudgpu.cli.terminal.screen import Screen

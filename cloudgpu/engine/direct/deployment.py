@@ -1,12 +1,18 @@
-"""The context of one engine run: the stack, its journal, the handlers and the event listener."""
+"""The context of one engine run, and the gate that stops its worker threads.
 
+A thread pool does not provide such a gate: an interrupt during `submit` may leave a thread that the pool does not
+track.
+"""
+
+import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any, Protocol
 
-from cloudgpu.aws.resources.base import ExistingResource, Handler, HandlerContext, Properties
+from cloudgpu.aws.resources.handler import ExistingResource, Handler, HandlerContext, Properties
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Event, EventKind, OnEvent, Operation, Stack
@@ -16,6 +22,50 @@ from cloudgpu.engine.direct.operation_timeout import WatchedClock
 from cloudgpu.engine.direct.unanswered_delays import Delays
 from cloudgpu.engine.redaction import Redactor, masked_paths
 from cloudgpu.errors import AuthError, BadRequestError, CloudGpuError, LaunchError, UnsupportedError
+
+
+class StoppedError(Exception):
+    """The gate is closed, so new work was rejected. Report the error that closed the gate instead of this one."""
+
+
+class Gate:
+    """A gate that admits work until it is closed. Wrap each piece of work in `with gate:`."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._closed = False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            if self._closed:
+                raise StoppedError
+            self._inside += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Reject new work."""
+        with self._changed:
+            self._closed = True
+
+    @contextlib.contextmanager
+    def closing(self) -> Iterator[None]:
+        """Reject new work once the `with` block is left, for example by an interrupt."""
+        try:
+            yield
+        finally:
+            self.close()
+
+    def wait(self) -> None:
+        """Wait until all admitted work has finished."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._inside == 0)
 
 
 class Registry(Protocol):

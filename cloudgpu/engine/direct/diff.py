@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.aws.resources.base import Handler, Properties
+from cloudgpu.aws.resources.handler import Handler, Properties
 from cloudgpu.engine.base import Operation
 from cloudgpu.engine.direct.journal_state import Meta, Resource
-from cloudgpu.engine.direct.program.property_path import restore_old_values
-from cloudgpu.engine.direct.program.resource_options import Options
+from cloudgpu.engine.direct.program.resource_options import Options, restore_old_values
 from cloudgpu.engine.redaction import is_masked
 from cloudgpu.errors import BadRequestError
 

@@ -1,27 +1,74 @@
-"""The direct engine: runs a Pulumi program in this process, with a journal instead of Pulumi state."""
+"""The direct engine: runs or previews a Pulumi program in this process, with a journal instead of Pulumi state."""
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
-from cloudgpu.aws.resources.base import HandlerContext
+from cloudgpu.aws.resources.handler import Handler, HandlerContext
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import AppliedStack, Event, OnEvent, PreviewStep, Stack
-from cloudgpu.engine.direct.delete import adopt_all, delete_all_resources, delete_resources, raise_if_undeleted
-from cloudgpu.engine.direct.dependency_order import run_in_dependency_order
+from cloudgpu.engine.direct.delete import (
+    adopt_all,
+    delete_all_resources,
+    delete_resources,
+    raise_if_undeleted,
+    run_in_dependency_order,
+)
 from cloudgpu.engine.direct.deployment import Deployment, DeploymentReport, Registry, mask_outputs
-from cloudgpu.engine.direct.drift_repair import DriftCheckedResource, find_drift, repair_drift
+from cloudgpu.engine.direct.diff import ResourceRequest, decide_operation
 from cloudgpu.engine.direct.intent_search import adopt, existing_resources, unanswered_creates
 from cloudgpu.engine.direct.journal import Journal, JournalAccount, load
 from cloudgpu.engine.direct.journal_state import Resource, State
-from cloudgpu.engine.direct.preview import PreviewHandler
-from cloudgpu.engine.direct.program.language_host import ProgramRun, run_program
-from cloudgpu.engine.direct.program.project import Project, read_project
+from cloudgpu.engine.direct.program.language_host import ProgramRun, Project, read_project, run_program
 from cloudgpu.engine.direct.program.resource_monitor import Monitor, MonitorContext, RegistrationHandler
-from cloudgpu.engine.direct.register import Registrar
+from cloudgpu.engine.direct.register import DriftCheckedResource, Registered, Registrar, find_drift, repair_drift
 from cloudgpu.engine.direct.unanswered_delays import Delays, delays_at
-from cloudgpu.engine.redaction import Redactor, redact_for_display
+from cloudgpu.engine.redaction import Redactor, is_masked, redact_for_display
 from cloudgpu.errors import CloudGpuError
+
+
+class PreviewHandler:
+    """A registration handler that predicts each step from the journal. Outputs that `up` would change are omitted."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.steps: list[PreviewStep] = []
+
+    def present(self, urn: str) -> Resource | None:
+        """Return the recorded resource, or None if there is none or its deletion has started."""
+        present = self._state.live.get(urn)
+        return None if present is None or present.deleting else present
+
+    def rename(self, old: str, urn: str, name: str) -> None:
+        """Change the URN and name of the resource `old`, which the program now declares under another name."""
+        self._state.apply({"row": "renamed", "from": old, "to": urn, "name": name})
+
+    def carry_out(self, request: ResourceRequest, handler: Handler, present: Resource | None) -> Registered:
+        """Add the step for a registration to `steps`, and return the predicted outputs."""
+        decision = decide_operation(request, present, handler)
+        operation = decision.operation
+        if present is None and self._state.unanswered_creates_of(request.urn):
+            operation = "adopt"  # if the search finds no resource, `up` creates one with the same token
+        self.steps.append(PreviewStep(operation, request.urn, request.type, request.name, decision.changed))
+        if present is None or operation == "replace":
+            return Registered("", dict(request.inputs))
+        outputs = present.outputs if operation == "same" else _unless(present.outputs, decision.changed)
+        known = {name: value for name, value in outputs.items() if not is_masked(value)}
+        return Registered(present.id, {**known, **request.inputs})
+
+    def deletions(self, registered: frozenset[str]) -> list[PreviewStep]:
+        """Return the steps for resources removed from the program and for replaced resources not yet deleted."""
+        removed = [resource for urn, resource in self._state.live.items() if urn not in registered]
+        return [
+            PreviewStep("delete", resource.urn, resource.type, resource.name)
+            for resource in reversed([*removed, *self._state.condemned])
+        ]
+
+
+def _unless(outputs: Mapping[str, Any], changed: tuple[str, ...]) -> dict[str, Any]:
+    """Return the outputs that an update of these properties cannot change."""
+    return {name: value for name, value in outputs.items() if name not in changed}
+
 
 __all__ = ["DirectEngine", "JournalAccount"]
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from cloudgpu import bounds
-from cloudgpu.aws.resources.base import ExistingResource
+from cloudgpu.aws.resources.handler import ExistingResource
 from cloudgpu.engine.direct.deployment import Deployment, completion_row
 from cloudgpu.engine.direct.journal_state import Intent, Resource
 from cloudgpu.engine.direct.operation_timeout import WatchedClock

@@ -8,7 +8,7 @@ import grpc  # type: ignore[import-untyped]
 from google.protobuf import empty_pb2  # type: ignore[import-untyped]
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from cloudgpu.aws.resources.base import ExistingResource, Handler, HandlerContext
+from cloudgpu.aws.resources.handler import ExistingResource, Handler, HandlerContext
 from cloudgpu.aws.session.errors import is_taken
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock

@@ -5,17 +5,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cloudgpu.aws.ec2 import tag_search
-from cloudgpu.aws.ec2.fleets import shortfall_error
 from cloudgpu.aws.ec2.tagged_types import FoundResource
 from cloudgpu.aws.ec2.tagging import CLUSTER_TAG, TOKEN_TAG
-from cloudgpu.aws.resources.base import HandlerContext
-from cloudgpu.aws.resources.fleet import FLEET_TAG
+from cloudgpu.aws.resources.fleet import FLEET_TAG, shortfall_error
+from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import AppliedStack, Event, OnEvent, PreviewStep, Stack
 from cloudgpu.engine.direct.deployment import Registry, is_definite_failure
-from cloudgpu.engine.direct.drift_repair import DriftCheckedResource, find_drift, repair_drift
-from cloudgpu.engine.direct.program.project import read_project
+from cloudgpu.engine.direct.program.language_host import read_project
+from cloudgpu.engine.direct.register import DriftCheckedResource, find_drift, repair_drift
 from cloudgpu.engine.direct.unanswered_delays import Delays
 from cloudgpu.engine.plugin.tokens import Tokens
 from cloudgpu.engine.pulumi_cli.events import Listener

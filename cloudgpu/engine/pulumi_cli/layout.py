@@ -13,7 +13,7 @@ from typing import Final
 
 from cloudgpu import files
 from cloudgpu.engine.base import Stack
-from cloudgpu.engine.direct.program.project import read_project
+from cloudgpu.engine.direct.program.language_host import read_project
 from cloudgpu.paths import unwritable_error
 
 _TOKEN_LETTERS: Final = 8

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgpu import files
-from cloudgpu.aws.resources.base import ExistingResource, HandlerContext
+from cloudgpu.aws.resources.handler import ExistingResource, HandlerContext
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.decoding import decode_as

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
-from cloudgpu.aws.resources.base import ExistingResource
+from cloudgpu.aws.resources.handler import ExistingResource
 from cloudgpu.decoding import malformed_as
 from cloudgpu.engine.base import ResourceState
-from cloudgpu.engine.direct.drift_repair import DriftCheckedResource
 from cloudgpu.engine.direct.program.protobuf_values import SECRET, SIGNATURE, iter_scalars
+from cloudgpu.engine.direct.register import DriftCheckedResource
 from cloudgpu.engine.pulumi_cli.stacks import Document
 from cloudgpu.engine.redaction import Redactor, is_masked
 from cloudgpu.errors import StateError

@@ -6,7 +6,7 @@ from typing import Final
 
 from cloudgpu.launch.containers import INSIDE
 from cloudgpu.node.containers.mounts import BindMount
-from cloudgpu.recipe.sections.environment import Container
+from cloudgpu.recipe.sections.launch import Container
 from cloudgpu.recipe.units import SizeGib
 
 _GIB: Final = 2**30

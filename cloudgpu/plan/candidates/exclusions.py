@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 from cloudgpu.catalog import InstanceType
-from cloudgpu.plan.checks.memory_and_market import gpu_memory_short, not_sold_in_market
-from cloudgpu.plan.checks.quota_rules import quota_too_small, region_not_enabled
+from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.plan.capacity import is_reserved, unsuitable_reasons
 from cloudgpu.plan.checks.rule import Reason, RegionRule, TypeRule, ZoneRule, region_rule, type_rule, zone_rule
 from cloudgpu.plan.checks.software_container import container_unfit
 from cloudgpu.plan.checks.software_driver import cuda_unfit, driver_unfit, modules_unfit
@@ -14,10 +15,105 @@ from cloudgpu.plan.checks.software_torch import torch_unfit
 from cloudgpu.plan.checks.storage_region import storage_in_other_region
 from cloudgpu.plan.network_access import GATEWAYS, elastic_ips
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.reservations import unsuitable_reasons
 from cloudgpu.plan.storage import can_mount
 from cloudgpu.plan.subnets import network_problem
 from cloudgpu.text import command, plural
+
+
+@type_rule(
+    "gpu-memory", "A model that does not fit into GPU memory fails at its first step, after the nodes are launched."
+)
+def gpu_memory_short(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
+    """Exclude types with less memory per GPU than the recipe requires."""
+    needed = question.recipe.resources.gpu_memory
+    if needed is not None and instance_type.gpu_memory_gib < needed:
+        alternative = _cheapest_with(question, instance_type, Decimal(needed))
+        memory = f"{instance_type.name} has {instance_type.gpu_memory_gib:f} GiB on each {instance_type.gpu}"
+        yield Reason(
+            f"{memory}, but the recipe requires {int(needed)} GiB",
+            command("--set", f"resources.instance_type={alternative}") if alternative else "",
+        )
+
+
+@type_rule("market", "A type that AWS does not offer in the requested market fails in every zone.")
+def not_sold_in_market(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
+    """Exclude types that AWS does not offer in the requested market."""
+    market = question.market
+    if not question.markets_of(instance_type):
+        offered = f", only as {' or '.join(instance_type.usage_classes)}" if instance_type.usage_classes else ""
+        requested = " or ".join(question.markets)
+        yield Reason(
+            f"AWS does not offer {instance_type.name} as {requested}{offered}", _other_market(instance_type, market)
+        )
+    elif (
+        question.markets == ("on-demand",)
+        and not instance_type.on_demand_usd
+        and "capacity-block" in instance_type.usage_classes
+    ):
+        message = f"{instance_type.name} has no known on-demand price, but AWS offers it in Capacity Blocks"
+        spot = ", or --set resources.market=spot" if instance_type.spot_usd else ""
+        block = "buy a block, and set resources.market to capacity-block and resources.reservation to its ID"
+        yield Reason(message, f"{block}{spot}")
+
+
+def _other_market(instance_type: InstanceType, market: str) -> str:
+    """Return the option for another market. Reserved markets are not suggested because they need a reservation ID."""
+    others = (usage_class for usage_class in instance_type.usage_classes if usage_class != market)
+    other = next((usage_class for usage_class in others if not is_reserved(usage_class)), "")
+    return command("--set", f"resources.market={other}") if other else ""
+
+
+def _cheapest_with(question: PlannerInput, instance_type: InstanceType, memory_gib: Decimal) -> str:
+    """Return the cheapest offered type with at least as many GPUs and this much memory per GPU; empty if none."""
+    offers = [
+        (other.on_demand_usd[region], other.name)
+        for other in question.catalog.types.values()
+        if other.gpus >= instance_type.gpus and other.gpu_memory_gib >= memory_gib
+        if not other.retired and other.provider == "aws"
+        for region in question.known_regions
+        if region in other.on_demand_usd and question.zones_offering(other, region)
+    ]
+    return min(offers)[1] if offers else ""
+
+
+@region_rule("region-enabled", "Regions that the account has not enabled reject every call.")
+def region_not_enabled(question: PlannerInput, _instance_type: InstanceType, region: str) -> Iterator[Reason]:
+    """Exclude regions that the account has not enabled."""
+    enabled = question.quotes.survey.enabled_regions
+    if enabled is not None and region not in enabled:
+        enable = command("aws", "account", "enable-region", "--region-name", region)
+        fix = f"`{enable}`, or choose another region"
+        yield Reason(f"{region} is not enabled for this account", fix)
+
+
+@region_rule("quota", "A cluster above the account's quota fails in every zone of the region.")
+def quota_too_small(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
+    """Exclude types that need more vCPUs than the quota allows. `checks.quota` also counts running instances."""
+    if is_reserved(question.market):
+        # A reservation already counts against the quota; a Capacity Block does not count at all.
+        return
+    nodes, needed = question.recipe.resources.nodes, question.recipe.resources.nodes * instance_type.vcpus
+    quotas = [quota_of(instance_type.name, market) for market in question.markets_of(instance_type)]
+    headrooms = [(quota, question.quotes.quotas.get((region, quota.key))) for quota in quotas]
+    too_small = [
+        (quota, headroom) for quota, headroom in headrooms if headroom is not None and needed > headroom.limit_vcpus
+    ]
+    if len(too_small) < len(headrooms):
+        return
+    for quota, headroom in too_small:
+        limit, since = headroom.limit_vcpus, headroom.since(live=question.quotes.live)
+        fewer = (
+            f"{command('--set', f'resources.nodes={limit // instance_type.vcpus}')}, or "
+            if limit >= instance_type.vcpus
+            else ""
+        )
+        message = (
+            f"{nodes} x {instance_type.name} need {needed} vCPUs in {region}, but {quota} allow only {limit}{since}"
+        )
+        request = quota.increase_command(region, needed)
+        asked = f"with `{request}`" if request else f"at {quota.console(region)}"
+        yield Reason(message, f"{fewer}request a quota of {needed} vCPUs {asked}")
+
 
 _REASONS: Final = 2
 """Maximum number of zones in the reason why a region has no suitable subnet."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
-from cloudgpu.recipe.rules.container_flags import flag_problems, hides_the_system
+from cloudgpu.recipe.rules.launch import flag_problems, hides_the_system
 from cloudgpu.recipe.schema import Recipe
 
 SETUP_IN_IMAGE: Final = "setup runs once per node, in the container's image; ranks run in the local image that it makes"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
-from cloudgpu.recipe.rules.reserved_names import LAUNCHER_VARIABLES
+from cloudgpu.recipe.rules.text import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import command
 

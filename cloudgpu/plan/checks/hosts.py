@@ -8,8 +8,7 @@ from typing import Final
 
 from cloudgpu.catalog import InstanceType
 from cloudgpu.catalog.gpu_spec import parse_gpu_spec, spec_name
-from cloudgpu.hosts.host import OwnHost
-from cloudgpu.hosts.usage import HostsView
+from cloudgpu.hosts.host import HostsView, OwnHost
 from cloudgpu.plan.candidates.host_sets import group_hosts, matching_hosts
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.checks.software_container import container_unfit
@@ -17,7 +16,7 @@ from cloudgpu.plan.checks.software_driver import cuda_unfit, driver_unfit
 from cloudgpu.plan.checks.software_torch import torch_unfit
 from cloudgpu.plan.plan import Severity
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.recipe.name_suggestions import suggestion
+from cloudgpu.recipe.problem import suggestion
 from cloudgpu.text import command, plural
 
 _RULES: Final = (driver_unfit, cuda_unfit, container_unfit, torch_unfit)

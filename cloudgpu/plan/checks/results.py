@@ -11,7 +11,7 @@ from cloudgpu.errors import RecipeError
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.recipe import template
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.scripts import variable_name
+from cloudgpu.recipe.template import variable_name
 
 _WRITES: Final = re.compile(
     r"^--?(?:[a-z0-9]+[-_])*(?:out|outputs?|save|results?|logs?|logdir|ckpts?|checkpoints?)(?:[-_]?(?:dir|path|file|folder|to))?$"

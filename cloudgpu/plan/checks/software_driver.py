@@ -7,9 +7,9 @@ from cloudgpu.catalog import Gpu, InstanceType
 from cloudgpu.catalog.compatibility import release_of
 from cloudgpu.catalog.images import driver_for
 from cloudgpu.plan.checks.rule import Reason, type_rule
-from cloudgpu.plan.checks.software_tags import parse_image_tag
+from cloudgpu.plan.checks.software_container import parse_image_tag
 from cloudgpu.plan.checks.software_torch import torch_misfit, wheels_of
-from cloudgpu.plan.node_driver import node_driver
+from cloudgpu.plan.node_software import node_driver
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.text import command
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudgpu.catalog import Gpu, InstanceType
-from cloudgpu.catalog.software import TorchWheels
+from cloudgpu.catalog.compatibility import TorchWheels
 from cloudgpu.plan.checks.rule import Reason, type_rule
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.schema import PythonEnvironment

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from cloudgpu.catalog import InstanceType
 from cloudgpu.plan.checks.rule import Reason, region_rule
+from cloudgpu.plan.plan import StorageSeen
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.storage import existing_storage
-from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.text import command
 
 

@@ -10,10 +10,9 @@ from decimal import Decimal
 from itertools import islice
 from typing import Final
 
-from cloudgpu.plan.plan import Finding, Plan
+from cloudgpu.plan.plan import Finding, Plan, SuggestedChange
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.suggestions.edits import Edit, candidate_edits, edit, edits_in_fixes
-from cloudgpu.plan.suggestions.suggested_change import SuggestedChange
 from cloudgpu.recipe.units import DurationS
 
 Planner = Callable[[PlannerInput], Plan]

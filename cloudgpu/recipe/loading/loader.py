@@ -1,4 +1,7 @@
-"""Find a recipe by name or path, load it, and report all its problems with their lines."""
+"""Find a recipe by name or path, load and resolve it, and report all its problems with their lines.
+
+Resolving applies the rehearsal section first, then the `--set` assignments.
+"""
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,14 +13,17 @@ from pydantic import TypeAdapter, ValidationError
 
 from cloudgpu.errors import RecipeError
 from cloudgpu.files import SAVE_AS_UTF8, NotUtf8Error, decode_text, read_bytes
-from cloudgpu.recipe.loading import files, validation_errors
-from cloudgpu.recipe.loading.document import NOT_YAML, Document, parse
-from cloudgpu.recipe.name_suggestions import suggestion
-from cloudgpu.recipe.problem import FieldPath, Problem
+from cloudgpu.recipe.loading import files
+from cloudgpu.recipe.loading.document import NO_TEXTS, NOT_YAML, Document, field_problems, parse
+from cloudgpu.recipe.loading.files import ALLOW_HINT, OUTSIDE
+from cloudgpu.recipe.loading.set_option import assign, set_launch_field
+from cloudgpu.recipe.plain_values import to_plain_values
+from cloudgpu.recipe.problem import FieldPath, Problem, suggestion
 from cloudgpu.recipe.rules import registry as rules
 from cloudgpu.recipe.rules import text as text_rules
 from cloudgpu.recipe.schema import Recipe, Scalar
 from cloudgpu.recipe.template import format_value
+from cloudgpu.text import command
 
 FILE_NAME = "recipe.yaml"
 MAX_BYTES = 1 << 20
@@ -84,7 +90,7 @@ def located(path: Path, problems: Sequence[Problem]) -> tuple[str, ...]:
 
 
 def validate_recipe(
-    value: object, base: Path, allowed: Sequence[Path] = (), texts: Mapping[FieldPath, str] = validation_errors.NO_TEXTS
+    value: object, base: Path, allowed: Sequence[Path] = (), texts: Mapping[FieldPath, str] = NO_TEXTS
 ) -> tuple[Recipe | None, tuple[Problem, ...]]:
     """Build a recipe from plain values and return it with all its problems.
 
@@ -105,7 +111,7 @@ def validate_recipe(
     try:
         recipe = Recipe.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
-        schema_problems = validation_errors.field_problems(error, value, texts)
+        schema_problems = field_problems(error, value, texts)
         return None, (
             *schema_problems,
             *_beyond_schema(
@@ -220,3 +226,59 @@ def find_named_recipes(roots: Sequence[Path]) -> tuple[Path, ...]:
         for file in sorted(root.glob(f"*/{FILE_NAME}")):
             by_name.setdefault(file.parent.name, file)
     return tuple(by_name.values())
+
+
+def resolve(loaded: LoadedRecipe, *, sets: Mapping[str, str], rehearsal: bool) -> Recipe:
+    """Return the recipe with `--set` assignments and, in a rehearsal, its rehearsal section applied.
+
+    `--set` takes precedence over the rehearsal section. The section remains in the recipe because its objects are
+    uploaded later.
+    """
+    values = to_plain_values(loaded.recipe)
+    rehearsal_sets = {name: text for name, text in sets.items() if name.startswith("rehearsal.")}
+    _assign(values, rehearsal_sets)
+    if rehearsal:
+        _rehearse(values)
+    _assign(values, {name: text for name, text in sets.items() if name not in rehearsal_sets})
+    recipe, problems = validate_recipe(values, loaded.base, loaded.allowed)
+    if recipe is None or problems:
+        lines = [problem.text for problem in problems]
+        message = f"the recipe {loaded.recipe.name} is invalid with {_shown(sets)}"
+        show = command("cloudgpu", "recipe", "show", str(loaded.path))
+        outside = all(OUTSIDE in line for line in lines)
+        hint = ALLOW_HINT if outside else f"list the fields that can be set: {show}"
+        raise RecipeError(message, problems=lines, hint=hint)
+    return recipe
+
+
+def _assign(values: dict[str, Any], sets: Mapping[str, str]) -> None:
+    for name, text in sets.items():
+        assign(values, name, text)
+
+
+def _rehearse(values: dict[str, Any]) -> None:
+    """Apply the rehearsal section to the plain values. Fields that it does not set keep their values."""
+    section = values.get("rehearsal") or {}
+    if section.get("environment") is not None:
+        values["environment"] = section["environment"]
+    if section.get("setup") is not None:
+        values["setup"] = section["setup"]
+    for name in ("command", "run", "ranks_per_node"):
+        if section.get(name) is not None:
+            set_launch_field(values["launch"], name, section[name])
+    values.setdefault("params", {}).update(section.get("params") or {})
+    for data in values.get("data") or []:
+        _replace_source(data, section.get("objects") or {})
+
+
+def _replace_source(data: dict[str, Any], objects: Mapping[str, str]) -> None:
+    """Replace a source with its local copy if the rehearsal cannot serve it. The rehearsal serves S3 sources itself."""
+    if data["from"] in objects and not data["from"].startswith("s3://"):
+        kept: dict[str, Any] = {name: data[name] for name in ("name", "to", "keep") if name in data}
+        place = objects[data["from"]]
+        data.clear()
+        data.update({**kept, "from": place})
+
+
+def _shown(sets: Mapping[str, str]) -> str:
+    return " ".join(command("--set", f"{name}={text}") for name, text in sets.items()) or "its rehearsal section"

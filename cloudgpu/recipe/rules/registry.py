@@ -12,24 +12,25 @@ from typing import Final
 
 from cloudgpu.recipe import template
 from cloudgpu.recipe.batch import samples_per_step
-from cloudgpu.recipe.name_suggestions import suggestion
-from cloudgpu.recipe.problem import FieldPath, Problem
-from cloudgpu.recipe.rules.arguments import argument_size_problems
+from cloudgpu.recipe.problem import FieldPath, Problem, suggestion
 from cloudgpu.recipe.rules.data import (
     checkpoint_target_problems,
     data_source_problems,
     dataset_target_problems,
     outputs_target_problems,
     role_size_problems,
+    storage_make_problems,
+    storage_mount_problems,
 )
 from cloudgpu.recipe.rules.launch import (
+    argument_size_problems,
     kvstore_problems,
     parameter_server_problems,
     ranks_per_node_problems,
+    script_problems,
+    setup_problems,
 )
-from cloudgpu.recipe.rules.scripts import script_problems, setup_problems
 from cloudgpu.recipe.rules.services import service_launcher_problems, service_name_problems, service_reference_problems
-from cloudgpu.recipe.rules.storage import storage_make_problems, storage_mount_problems
 from cloudgpu.recipe.schema import Environment, Recipe
 
 _LONGEST_WORK_S: Final = 100 * 366 * 86400

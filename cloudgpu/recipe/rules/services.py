@@ -5,9 +5,9 @@ from typing import Final
 
 from cloudgpu.recipe import template
 from cloudgpu.recipe.problem import FieldPath, Problem
-from cloudgpu.recipe.rules.reserved_names import RUN_PORTS
+from cloudgpu.recipe.rules.text import RUN_PORTS
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.service import Endpoint
+from cloudgpu.recipe.sections.launch import Endpoint
 
 _SSH_PORT: Final = 22
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from moto.core.exceptions import JsonRESTError
 from moto.efs.responses import EFSResponse
 
-from cloudgpu.rehearsal.aws_api.service_roles import EFS, is_missing
+from cloudgpu.rehearsal.aws_api.iam_service import EFS, is_missing
 from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
 
 Response = tuple[str, dict[str, str | int]]

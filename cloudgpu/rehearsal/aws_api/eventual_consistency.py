@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError
 from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
-from cloudgpu.rehearsal.aws_api.rules import AwsError
 from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
-from cloudgpu.rehearsal.server.error_wording import not_found_message
+from cloudgpu.rehearsal.server.error_responses import not_found_message
 
 _CODES: Mapping[str, str] = {
     "i": "InvalidInstanceID.NotFound",

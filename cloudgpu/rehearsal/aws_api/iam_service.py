@@ -1,9 +1,18 @@
-"""IAM and STS: moto's implementation plus the checks that moto lacks."""
+"""IAM and STS: moto's implementation plus validation, the evaluation of policies, and service-linked roles.
 
-from collections.abc import Mapping
+On AWS a service creates its role when it is first used, if the caller may call `iam:CreateServiceLinkedRole`. Here
+the caller of an account without the role may not, so that the role has to be created first.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.responses import ActionResult
+from moto.iam import models as moto_iam
 from moto.iam.exceptions import (
     DeleteConflictException,
     IAMException,
@@ -11,11 +20,213 @@ from moto.iam.exceptions import (
     NoSuchEntity,
     ValidationError,
 )
+from moto.iam.models import iam_backends
 from moto.iam.responses import IamResponse
 from moto.sts.responses import TokenResponse
 
 from cloudgpu.files import parse_json
-from cloudgpu.rehearsal.aws_api.iam_permissions import AWS_MANAGED
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, JsonError
+from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
+
+SPOT: Final = "spot.amazonaws.com"
+EFS: Final = "elasticfilesystem.amazonaws.com"
+FSX: Final = "fsx.amazonaws.com"
+FSX_DATA: Final = "s3.data-source.lustre.fsx.amazonaws.com"
+"""The service of the roles with which FSx reads and writes linked buckets: one role for each file system."""
+_NAMES: Final[Mapping[str, str]] = {SPOT: "EC2Spot", EFS: "AmazonElasticFileSystem", FSX: "AmazonFSx"}
+"""Service -> end of the role's name, after `AWSServiceRoleFor`."""
+_READS = (b"Action=ListRoles", b"Action=ListRoleTags", b"Action=GetRole&")
+moto_iam.SERVICE_NAME_CONVERSION.update({service.partition(".")[0]: name for service, name in _NAMES.items()})
+
+
+def require_spot_role(behaviour: ActiveConditions) -> None:
+    """Reject a spot launch in an account without the role, in the words that AWS's users report."""
+    if is_missing(behaviour, SPOT):
+        raise AwsError(
+            "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
+            "The provided credentials do not have permission to create the service-linked role for EC2 Spot Instances.",
+        )
+
+
+def require_fsx_role(behaviour: ActiveConditions, service: str, purpose: str) -> None:
+    """Reject a call of FSx whose role does not exist.
+
+    The words are those that AWS's users report for linked buckets.
+    """
+    if is_missing(behaviour, service):
+        raise JsonError(
+            "BadRequest",
+            f"Amazon FSx is unable to create Service-Linked-Role to {purpose}. Ensure the IAM role or user you are "
+            "using has the required permissions. For more details, visit "
+            "https://docs.aws.amazon.com/fsx/latest/LustreGuide/setting-up.html#fsx-adding-permissions-s3.",
+        )
+
+
+def is_missing(behaviour: ActiveConditions, service: str) -> bool:
+    """Return True if the role of a service does not exist and the caller may not create it. Count the affected call."""
+    missing = service in behaviour.now.absent_service_roles and service not in _created()
+    if missing:
+        behaviour.count_affected_call()
+    return missing
+
+
+@contextmanager
+def listed(behaviour: ActiveConditions, service: str, body: bytes) -> Iterator[None]:
+    """Let IAM find the roles that the account has, although the simulated state does not contain them."""
+    if service != "iam" or not any(action in body for action in _READS):
+        yield
+        return
+    missing = set(_NAMES) - set(behaviour.now.absent_service_roles) - _created()
+    roles = [_backend().create_service_linked_role(name, "", "") for name in sorted(missing)]
+    try:
+        yield
+    finally:
+        for role in roles:
+            _backend().roles.pop(role.id, None)
+
+
+def _created() -> set[str]:
+    return {str(role._linked_service) for role in _backend().roles.values() if role._linked_service}
+
+
+def _backend() -> Any:  # noqa: ANN401 - moto is untyped
+    return moto_iam.iam_backends[DEFAULT_ACCOUNT_ID]["aws"]
+
+
+AWS_MANAGED = "arn:aws:iam::aws:policy/"
+"""Beginning of the ARNs of the policies that AWS manages."""
+_TAG_KEYS = ("aws:ResourceTag/", "ec2:ResourceTag/")
+
+
+def find_role(arn: str) -> Any:  # noqa: ANN401 - moto's role
+    """Return the role with this ARN, or None."""
+    roles = iam_backends[DEFAULT_ACCOUNT_ID]["aws"].roles.values()
+    return next((role for role in roles if role.arn == arn), None)
+
+
+def trusts(role: Any, service: str, source_arn: str) -> bool:  # noqa: ANN401
+    """Return True if this service may assume the role on behalf of this resource."""
+    context = {"aws:SourceArn": source_arn}
+    statements = list(_statements(role.assume_role_policy_document))
+    return _decide(statements, lambda statement: _names_service(statement, service), context)
+
+
+def allows(role: Any, action: str, arn: str, tags: Mapping[str, str]) -> bool:  # noqa: ANN401
+    """Return True if an inline policy of the role allows this action on this resource, and none denies it.
+
+    The role's permissions boundary must allow the action as well. A boundary that does not exist allows nothing; the
+    policies that AWS manages are not simulated, and count as no limit.
+    """
+    context = {f"{prefix}{key}": value for prefix in _TAG_KEYS for key, value in tags.items()}
+    limits = [[*role.policies.values()]]
+    boundary = str(getattr(role, "permissions_boundary_arn", None) or "")
+    if boundary and not boundary.startswith(AWS_MANAGED):
+        limits.append(_default_version(boundary))
+    return all(
+        _decide(
+            [statement for document in documents for statement in _statements(document)],
+            lambda statement: _covers(statement, action, arn),
+            context,
+        )
+        for documents in limits
+    )
+
+
+def _default_version(policy_arn: str) -> list[str]:
+    """Return the document of a managed policy, or an empty list if there is no such policy."""
+    policy = iam_backends[DEFAULT_ACCOUNT_ID]["aws"].managed_policies.get(policy_arn)
+    versions = policy.versions if policy else ()
+    return [version.document for version in versions if policy and version.version_id == policy.default_version_id]
+
+
+def _decide(
+    statements: Iterable[dict[str, Any]], applies: Callable[[dict[str, Any]], bool], context: Mapping[str, str]
+) -> bool:
+    """Return True if a statement allows and none denies: an explicit deny overrides every allow."""
+    effects = {
+        statement.get("Effect")
+        for statement in statements
+        if applies(statement) and _conditions_match(statement, context)
+    }
+    return "Allow" in effects and "Deny" not in effects
+
+
+def _statements(document: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - text or mapping
+    try:
+        policy = parse_json(document) if isinstance(document, str) else document
+    except ValueError:
+        return
+    statements = policy.get("Statement") if isinstance(policy, dict) else None
+    for statement in statements if isinstance(statements, list) else [statements]:
+        if isinstance(statement, dict):
+            yield statement
+
+
+def _names_service(statement: Mapping[str, Any], service: str) -> bool:
+    principal = statement.get("Principal") or {}
+    return service in (_as_list(principal.get("Service")) if isinstance(principal, dict) else [])
+
+
+def _covers(statement: Mapping[str, Any], action: str, arn: str) -> bool:
+    """Return True if a statement is about this action and resource.
+
+    `NotAction` and `NotResource` are supported only as far as a deny with them always applies.
+    """
+    denies = statement.get("Effect") == "Deny"
+    return all(
+        _matches(statement.get(member), value) or (denies and f"Not{member}" in statement)
+        for member, value in (("Action", action), ("Resource", arn))
+    )
+
+
+def _conditions_match(statement: Mapping[str, Any], context: Mapping[str, str]) -> bool:
+    """Return True if all conditions of a statement match.
+
+    Of a condition with an unsupported operator, the worse is assumed: an allow does not apply, and a deny does.
+    """
+    conditions, unsupported = statement.get("Condition") or {}, statement.get("Effect") == "Deny"
+    if not isinstance(conditions, dict) or not all(isinstance(keys, dict) for keys in conditions.values()):
+        return unsupported
+    return all(
+        _condition_matches(_OPERATORS[name], keys, context) if name in _OPERATORS else unsupported
+        for name, keys in conditions.items()
+    )
+
+
+def _condition_matches(
+    compare: Callable[[str, str], bool], keys: Mapping[str, Any], context: Mapping[str, str]
+) -> bool:
+    """Return True if each key has one of its values. A key that the request lacks does not match."""
+    return all(
+        key in context and any(compare(context[key], expected) for expected in _as_list(values))
+        for key, values in keys.items()
+    )
+
+
+def _is_like(text: str, pattern: str) -> bool:
+    """Compare with a pattern in which only `*` and `?` are special."""
+    parts = (".*" if part == "*" else "." if part == "?" else re.escape(part) for part in re.split(r"([*?])", pattern))
+    return re.fullmatch("".join(parts), text, re.DOTALL) is not None
+
+
+def _matches(patterns: Any, text: str) -> bool:  # noqa: ANN401 - text or list
+    return any(_is_like(text, pattern) for pattern in _as_list(patterns))
+
+
+def _as_list(value: Any) -> list[str]:  # noqa: ANN401
+    if value is None:
+        return []
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
+
+
+_OPERATORS: Mapping[str, Callable[[str, str], bool]] = {
+    "StringEquals": operator.eq,
+    "StringLike": _is_like,
+    "ArnEquals": _is_like,
+    "ArnLike": _is_like,
+}
+"""Comparison by condition operator. The two for ARNs are the same, as IAM documents."""
+
 
 _SERVICE_ROLES = "/aws-service-role/"
 _CREATED_ROLE: Final[Mapping[str, str]] = {

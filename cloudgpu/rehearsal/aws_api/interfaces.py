@@ -10,8 +10,7 @@ from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
 from cloudgpu.rehearsal.faults.node_faults import NodeFault
 from cloudgpu.rehearsal.layout import RehearsalFiles
-from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes.values import NodeReport, Opened, PoweredOff, RoleCredentials, StartedNode
+from cloudgpu.rehearsal.nodes.values import NodeReport, NodeSpec, Opened, PoweredOff, RoleCredentials, StartedNode
 from cloudgpu.rehearsal.server.access_keys import AccessKey
 from cloudgpu.rehearsal.simulated_time import SimulatedTime
 

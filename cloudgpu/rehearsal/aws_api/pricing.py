@@ -7,8 +7,8 @@ from typing import Any
 
 from cloudgpu.catalog import catalog
 from cloudgpu.catalog.hardware import InstanceType
+from cloudgpu.rehearsal.aws_api.dispatch import Action, JsonError, paginate
 from cloudgpu.rehearsal.aws_api.interfaces import World
-from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paginate
 
 _SERVICE = "AmazonEC2"
 _SERVED_IN = ("us-east-1", "eu-central-1", "ap-south-1")

@@ -1,14 +1,97 @@
-"""EventBridge Scheduler: moto's implementation plus the validation that moto lacks."""
+"""EventBridge Scheduler: moto's implementation, the validation that moto lacks, and the execution of due schedules."""
 
 import json
+import logging
 import re
-from typing import Any
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from moto.core.exceptions import JsonRESTError
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.ec2.models import ec2_backends
+from moto.scheduler.models import scheduler_backends
 from moto.scheduler.responses import EventBridgeSchedulerResponse
 
-from cloudgpu.rehearsal.aws_api.iam_permissions import find_role, trusts
-from cloudgpu.rehearsal.aws_api.schedule_expressions import is_valid_expression
+from cloudgpu import bounds
+from cloudgpu.rehearsal.aws_api.iam_service import allows, find_role, trusts
+from cloudgpu.rehearsal.aws_api.interfaces import InstanceWorker
+from cloudgpu.rehearsal.aws_api.launch.instances import mark_shutting_down
+from cloudgpu.rehearsal.state.records import records_of
+
+_AT: Final = re.compile(r"at\((\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})\)")
+_RATE: Final = re.compile(r"rate\([1-9]\d* (minute|hour|day)s?\)")
+_CRON: Final = re.compile(r"cron\((.*)\)")
+_ANY: Final = "?"
+_MONTHS: Final = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_DAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+_FIELDS: Final = (
+    (0, 59, (), ""),
+    (0, 23, (), ""),
+    (1, 31, (), "LW"),
+    (1, 12, _MONTHS, ""),
+    (1, 7, _DAYS, "L"),
+    (1970, 2199, (), ""),
+)
+"""Lowest and highest number of each field of a cron expression, names for the numbers, and letters that it allows."""
+_DAY_OF_MONTH, _DAY_OF_WEEK = 2, 4
+
+
+def is_valid_expression(expression: str) -> bool:
+    """Return True if EventBridge Scheduler accepts the expression."""
+    at, cron = _AT.fullmatch(expression), _CRON.fullmatch(expression)
+    if at is not None:
+        return _is_time(at[1])
+    return _is_cron(cron[1]) if cron is not None else bool(_RATE.fullmatch(expression))
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_cron(text: str) -> bool:
+    """Return True for six valid fields of which exactly one of the two for days is `?`."""
+    fields = text.split(" ")
+    if len(fields) != len(_FIELDS):
+        return False
+    if [fields[_DAY_OF_MONTH], fields[_DAY_OF_WEEK]].count(_ANY) != 1:
+        return False
+    return all(
+        (field == _ANY and index in (_DAY_OF_MONTH, _DAY_OF_WEEK)) or _is_field(field, *_FIELDS[index])
+        for index, field in enumerate(fields)
+    )
+
+
+def _is_field(field: str, low: int, high: int, names: tuple[str, ...], letters: str) -> bool:
+    return all(_is_item(item, low, high, names, letters) for item in field.split(","))
+
+
+def _is_item(item: str, low: int, high: int, names: tuple[str, ...], letters: str) -> bool:
+    """Return True for `*`, a value or a range, each optionally with a step, or for a form with letters such as `3L`."""
+    values, slash, step = item.partition("/")
+    if slash and not re.fullmatch(r"[0-9]{1,9}", step):
+        return False
+    if values == "*":
+        return True
+    if letters and re.fullmatch(rf"\d{{0,2}}[{letters}]|[1-7]#[1-5]", values):
+        return True
+    ends = values.split("-")
+    return len(ends) in (1, 2) and all(_is_value(end, low, high, names) for end in ends)
+
+
+def _is_value(text: str, low: int, high: int, names: tuple[str, ...]) -> bool:
+    if text.upper() in names:
+        return True
+    try:
+        bounds.parse_whole_number(text, low, high)
+    except ValueError:
+        return False
+    return True
+
 
 SERVICE = "scheduler.amazonaws.com"
 _NAME = re.compile(r"[0-9a-zA-Z-_.]{1,64}")
@@ -146,3 +229,98 @@ def _validated_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise SchedulerError("ValidationException", f"Value '{name}' at 'name' failed to satisfy the constraint.")
     return name
+
+
+_ONCE = re.compile(r"at\((.+)\)")
+_SDK = ":scheduler:::aws-sdk:ec2:"
+_log = logging.getLogger(__name__)
+
+
+def run_due_schedules(now: datetime, keeper: InstanceWorker) -> bool:
+    """Run every one-time schedule that is due. Return True if any was due."""
+    due = [(group, schedule) for group, schedule in _all() if _is_due(schedule, now)]
+    for group, schedule in due:
+        try:
+            _invoke(group, schedule, keeper, now)
+        except ValueError as err:
+            # As on AWS, no caller receives the response to a scheduled call, so errors appear only in the log.
+            _log.warning("schedule %s failed: %s", schedule.arn, err)
+        if schedule.action_after_completion == "DELETE":
+            group.delete_schedule(schedule.name)
+        else:
+            schedule.state = "DISABLED"
+    return bool(due)
+
+
+def _all() -> Iterator[tuple[Any, Any]]:
+    registered: list[Any] = list(scheduler_backends.iter_backends())
+    for _, _, backend in registered:
+        for group in backend.schedule_groups.values():
+            for schedule in group.schedules.values():
+                yield group, schedule
+
+
+def _is_due(schedule: Any, now: datetime) -> bool:  # noqa: ANN401 - moto is untyped
+    match = _ONCE.fullmatch(schedule.schedule_expression)
+    if schedule.state != "ENABLED" or match is None or schedule.schedule_expression_timezone != "UTC":
+        return False
+    return datetime.fromisoformat(match[1]).replace(tzinfo=UTC) <= now
+
+
+def _invoke(group: Any, schedule: Any, keeper: InstanceWorker, now: datetime) -> None:  # noqa: ANN401
+    """Make the API call that the schedule targets, with the permissions of its role."""
+    target = schedule.target
+    select_instances = _TARGETS.get(target["Arn"].rpartition(_SDK)[2]) if _SDK in target["Arn"] else None
+    if select_instances is None:
+        message = f"the rehearsal cloud does not simulate the target {target['Arn']}"
+        raise ValueError(message)
+    role = find_role(target["RoleArn"])
+    if role is None or not trusts(role, SERVICE, group.arn):
+        message = f"EventBridge Scheduler cannot assume the role {target['RoleArn']}"
+        raise ValueError(message)
+    region = schedule.arn.split(":")[3]
+    instances = select_instances(region, role, json.loads(target.get("Input") or "{}"))
+    running = [instance for instance in instances if instance.state != "terminated"]
+    mark_shutting_down(running, now)
+    _log.info("schedule %s terminates %s", schedule.arn, ", ".join(instance.id for instance in running) or "nothing")
+    keeper.end(region, [instance.id for instance in running])
+
+
+def _instances_to_terminate(region: str, role: Any, parameters: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401
+    """Return the instances that a TerminateInstances call terminates; as on AWS, one bad id fails the whole call."""
+    ids = parameters.get("InstanceIds") or []
+    known = {instance.id: instance for instance in ec2_backends[DEFAULT_ACCOUNT_ID][region].all_instances()}
+    missing = [instance_id for instance_id in ids if instance_id not in known]
+    if missing:
+        message = f"InvalidInstanceID.NotFound: {', '.join(missing)}"
+        raise ValueError(message)
+    for instance_id in ids:
+        _require_permission(region, role, "TerminateInstances", f"instance/{instance_id}", instance_id)
+    return [known[instance_id] for instance_id in ids]
+
+
+def _instances_of_deleted_fleets(region: str, role: Any, parameters: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401
+    """Mark instant fleets as deleted and return their instances. Unknown fleets are skipped."""
+    if not parameters.get("TerminateInstances"):
+        message = "NoTerminateInstances is not supported for fleets of type instant"
+        raise ValueError(message)
+    ids = parameters.get("FleetIds") or []
+    for fleet_id in ids:
+        _require_permission(region, role, "DeleteFleets", f"fleet/{fleet_id}", fleet_id)
+    backend = ec2_backends[DEFAULT_ACCOUNT_ID][region]
+    known = records_of(backend).fleets
+    fleets = [known[fleet_id] for fleet_id in ids if fleet_id in known]
+    for fleet in fleets:
+        fleet.deleted = True
+    members = {instance_id for fleet in fleets for instance_id in fleet.instance_ids()}
+    return [instance for instance in backend.all_instances() if instance.id in members]
+
+
+def _require_permission(region: str, role: Any, call: str, resource: str, resource_id: str) -> None:  # noqa: ANN401
+    tags = ec2_backends[DEFAULT_ACCOUNT_ID][region].tags.get(resource_id, {})
+    if not allows(role, f"ec2:{call}", f"arn:aws:ec2:{region}:{DEFAULT_ACCOUNT_ID}:{resource}", tags):
+        message = f"the role {role.name} may not terminate {resource_id}"
+        raise ValueError(message)
+
+
+_TARGETS = {"terminateInstances": _instances_to_terminate, "deleteFleets": _instances_of_deleted_fleets}

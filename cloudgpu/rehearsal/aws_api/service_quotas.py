@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cloudgpu.rehearsal.aws_api.dispatch import Action, JsonError, paginate
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.aws_api.interfaces import World
-from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paginate
 
 DEFAULT_VCPUS = 100_000
 """Limit if no row of the quota table matches: too high to reach, but finite, because AWS always reports a number."""

@@ -13,17 +13,15 @@ from cloudgpu.rehearsal.aws_api.ec2 import instance_store
 from cloudgpu.rehearsal.aws_api.ec2.instance_lifecycle import NodeKeeper
 from cloudgpu.rehearsal.aws_api.ec2.reachability import resend_access
 from cloudgpu.rehearsal.aws_api.interfaces import Parts, World
-from cloudgpu.rehearsal.aws_api.resource_inventory import list_resources
-from cloudgpu.rehearsal.aws_api.resource_inventory_storage import data_resource_ids
-from cloudgpu.rehearsal.aws_api.scheduler_due import run_due_schedules
-from cloudgpu.rehearsal.aws_api.ssm_sessions import SsmSessions
+from cloudgpu.rehearsal.aws_api.resource_inventory import data_resource_ids, list_resources
+from cloudgpu.rehearsal.aws_api.scheduler import run_due_schedules
+from cloudgpu.rehearsal.aws_api.ssm import SsmSessions
 from cloudgpu.rehearsal.faults.search_lag import SearchLag
 from cloudgpu.rehearsal.nodes.mounts.shared_storage import delete_orphaned_folders
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.server.services import Services
 from cloudgpu.rehearsal.server.sigv4 import Scope
-from cloudgpu.rehearsal.state.disk_reserve import Reserve
-from cloudgpu.rehearsal.state.durable import not_saved
+from cloudgpu.rehearsal.state.durable import Reserve, not_saved
 from cloudgpu.rehearsal.state.records import records_of
 from cloudgpu.rehearsal.state.store import Store
 

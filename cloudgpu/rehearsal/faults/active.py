@@ -7,8 +7,7 @@ from typing import Any
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.aws_api.interfaces import NodeHost
 from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
-from cloudgpu.rehearsal.faults.api_faults import FaultRules
-from cloudgpu.rehearsal.faults.conditions import conditions_from
+from cloudgpu.rehearsal.faults.api_faults import FaultRules, conditions_from
 from cloudgpu.rehearsal.faults.node_faults import NodeFault, node_fault_from
 
 _PARTS: Mapping[str, type] = {

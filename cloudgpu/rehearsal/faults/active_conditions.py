@@ -7,7 +7,7 @@ import threading
 from datetime import datetime, timedelta
 
 from cloudgpu.clock import Clock
-from cloudgpu.rehearsal.faults.conditions import Conditions
+from cloudgpu.rehearsal.faults.api_faults import Conditions
 
 
 class ActiveConditions:

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
 from cloudgpu.decoding import decode_as
-from cloudgpu.rehearsal.node_spec import NodeSpec
+from cloudgpu.rehearsal.nodes.values import NodeSpec
 
 NodeFaultKind = Literal[
     "boot-fails",

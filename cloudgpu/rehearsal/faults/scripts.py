@@ -11,9 +11,8 @@ from cloudgpu.decoding import MALFORMED, describe_error
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SETTINGS_BYTES, read_text
 from cloudgpu.recipe.loading.document import parse
-from cloudgpu.recipe.name_suggestions import suggestion
-from cloudgpu.rehearsal.faults.api_faults import rule_from
-from cloudgpu.rehearsal.faults.conditions import conditions_from
+from cloudgpu.recipe.problem import suggestion
+from cloudgpu.rehearsal.faults.api_faults import conditions_from, rule_from
 from cloudgpu.rehearsal.faults.node_faults import node_fault_from
 
 _ABOUT = ("description", "parameters")

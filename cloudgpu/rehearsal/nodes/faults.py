@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cloudgpu.rehearsal.faults.node_faults import BOOT_FAULTS, NodeFault, NodeFaultKind
-from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.record import SimulatedNodeRecord
+from cloudgpu.rehearsal.nodes.values import NodeSpec
 
 _SYSTEM_NOT_READY = 802
 """CUDA's error on nodes with NVSwitch while Fabric Manager is not ready."""

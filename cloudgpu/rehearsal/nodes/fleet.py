@@ -15,19 +15,17 @@ from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.faults.node_faults import NodeFault
 from cloudgpu.rehearsal.layout import LIMIT_DAYS, shift_within_limits
-from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import addresses, namespaces, record
-from cloudgpu.rehearsal.nodes.boot.baked_images import Images
+from cloudgpu.rehearsal.nodes.boot.images import Images
 from cloudgpu.rehearsal.nodes.faults import FaultInjector, NodeFaults
 from cloudgpu.rehearsal.nodes.mounts import namespace_script
 from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore
 from cloudgpu.rehearsal.nodes.node import HostServices, SimulatedNode
-from cloudgpu.rehearsal.nodes.plain_processes import PlainBody
-from cloudgpu.rehearsal.nodes.processes import NodeRuntime
+from cloudgpu.rehearsal.nodes.processes import NodeRuntime, PlainBody
 from cloudgpu.rehearsal.nodes.record import NodePaths, SimulatedNodeRecord
 from cloudgpu.rehearsal.nodes.servers.metadata import hostname
 from cloudgpu.rehearsal.nodes.servers.power_commands import Action
-from cloudgpu.rehearsal.nodes.values import NodeReport, Opened, PoweredOff, RoleCredentials, StartedNode
+from cloudgpu.rehearsal.nodes.values import NodeReport, NodeSpec, Opened, PoweredOff, RoleCredentials, StartedNode
 from cloudgpu.rehearsal.nodes.visible_paths import VisiblePaths
 
 _LOG = logging.getLogger(__name__)

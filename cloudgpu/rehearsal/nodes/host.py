@@ -1,7 +1,9 @@
 """The node host process: `python -m cloudgpu.rehearsal.nodes.host --directory DIR --home DIR --envs DIR`.
 
-The command exits once the detached child process listens, or immediately if a host for the same directory is already
-running.
+The command exits once the detached child process listens, or immediately if a host for the same directory is
+already running.
+
+It saves the timer clock's offset and the role's credentials for the next process.
 """
 
 import argparse
@@ -17,16 +19,65 @@ import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from cloudgpu import files
+from cloudgpu.decoding import decode_as
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.rehearsal.nodes import host_state, namespaces, record, sockets, visible_paths
+from cloudgpu.rehearsal.layout import DocumentFormat, shift_within_limits
+from cloudgpu.rehearsal.nodes import namespaces, record, sockets, visible_paths
 from cloudgpu.rehearsal.nodes.control import ControlServer
 from cloudgpu.rehearsal.nodes.fleet import NodeFleet
-from cloudgpu.rehearsal.nodes.host_state import HostState
 from cloudgpu.rehearsal.nodes.mounts import shared_storage
+from cloudgpu.rehearsal.nodes.values import RoleCredentials, credentials_to_json
 
-_LOG = logging.getLogger("cloudgpu.rehearsal.nodes.host")
+_FORMAT: Final = DocumentFormat("state of the node host")
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HostState:
+    """The stored state. `credentials` is None until the rehearsal server has sent the role's credentials."""
+
+    offset_s: float = 0.0
+    credentials: RoleCredentials | None = None
+
+
+def load(path: Path) -> HostState:
+    """Read the state. A missing or invalid value is replaced by its default."""
+    try:
+        values = _FORMAT.read(path)
+    except (OSError, ValueError):
+        return HostState()
+    return HostState(_offset(values, path), _credentials(values, path))
+
+
+def save(path: Path, state: HostState) -> None:
+    """Replace the stored state."""
+    credentials = credentials_to_json(state.credentials) if state.credentials else None
+    record.write_private(path, _FORMAT.encode({"offset_s": state.offset_s, "credentials": credentials}))
+
+
+def _offset(values: dict[str, object], path: Path) -> float:
+    offset_s = values.get("offset_s") or 0.0
+    if isinstance(offset_s, int | float) and shift_within_limits(offset_s):
+        return float(offset_s)
+    _LOG.warning("%s: %r is not a valid clock offset; using the machine's clock", path, offset_s)
+    return 0.0
+
+
+def _credentials(values: dict[str, object], path: Path) -> RoleCredentials | None:
+    stored = values.get("credentials")
+    if stored is None:
+        return None
+    try:
+        return decode_as(RoleCredentials, stored)
+    except ValueError as err:
+        _LOG.warning("%s: cannot read the role credentials: %s", path, err)
+        return None  # the rehearsal server sends the credentials again
+
+
+_HOST_LOG = logging.getLogger("cloudgpu.rehearsal.nodes.host")
 _CHECK_INTERVAL_S = 5.0
 _IDLE_S = 1800.0
 _LOG_LIMIT_BYTES = 4 * 1024 * 1024
@@ -75,7 +126,7 @@ def _child(settings: HostOptions, lock: int, notify: int) -> int:
     try:
         asyncio.run(_serve(settings, lock, notify))
     except (CloudGpuError, OSError) as err:
-        _LOG.exception("the node host failed")
+        _HOST_LOG.exception("the node host failed")
         sys.stderr.write(f"{err}\n")  # the caller shows the last line
         return 1
     return 0
@@ -97,15 +148,13 @@ async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
     )
     # Check for records of a newer version before detaching, while the caller can still read the error.
     record.refuse_newer(settings.directory / "instances")
-    stored = host_state.load(settings.state)
+    stored = load(settings.state)
     fleet = NodeFleet(settings.directory, seen, isolation, stored.offset_s)
     fleet.credentials = stored.credentials
-    control = ControlServer(
-        fleet, lambda: host_state.save(settings.state, HostState(fleet.offset_s, fleet.credentials))
-    )
+    control = ControlServer(fleet, lambda: save(settings.state, HostState(fleet.offset_s, fleet.credentials)))
     bound = sockets.bind(settings.directory / "host.sock")
     _detach(settings.directory / "host.log")
-    _LOG.info("host %s with isolation %s", os.getpid(), isolation)
+    _HOST_LOG.info("host %s with isolation %s", os.getpid(), isolation)
     await fleet.adopt()
     server = await control.listen(bound)
     os.write(notify, b"1")
@@ -117,7 +166,7 @@ async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
     (settings.directory / "host.sock").unlink(missing_ok=True)
     server.close()
     await fleet.stop_all()
-    _LOG.info("host %s exits", os.getpid())
+    _HOST_LOG.info("host %s exits", os.getpid())
     # The lock is released when the process exits, so that a client that waits for it sees no later write.
     control.release()
 
@@ -128,12 +177,12 @@ async def _until_shutdown(settings: HostOptions, control: ControlServer, fleet: 
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(control.over.wait(), _CHECK_INTERVAL_S)
         if not _still_locked(settings.directory / "host.lock", lock):
-            _LOG.warning("%s was deleted", settings.directory)
+            _HOST_LOG.warning("%s was deleted", settings.directory)
             return
         fleet.trim_consoles()
         busy = fleet.any_running() or control.has_event_listener
         if not busy and time.monotonic() - control.last_asked_s > _IDLE_S:
-            _LOG.info("idle, exiting")
+            _HOST_LOG.info("idle, exiting")
             return
 
 
@@ -157,7 +206,7 @@ def _isolation(settings: HostOptions) -> str:
         message = f"nodes cannot be isolated on this machine: {refusal}"
         raise CloudGpuError(message)
     if refusal:
-        _LOG.warning("nodes are not isolated and share this machine's files: %s", refusal)
+        _HOST_LOG.warning("nodes are not isolated and share this machine's files: %s", refusal)
     return "plain" if refusal else "cage"
 
 

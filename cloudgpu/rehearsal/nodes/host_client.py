@@ -18,11 +18,11 @@ from typing import Any
 from cloudgpu.errors import RehearsalError
 from cloudgpu.files import open_descriptor
 from cloudgpu.rehearsal.faults.node_faults import NodeFault, node_fault_json
-from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import sockets
 from cloudgpu.rehearsal.nodes.values import (
     Isolation,
     NodeReport,
+    NodeSpec,
     Opened,
     PoweredOff,
     RoleCredentials,

@@ -13,24 +13,22 @@ import asyncssh
 
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.faults.node_faults import NodeFault
-from cloudgpu.rehearsal.nodes import addresses, superuser
-from cloudgpu.rehearsal.nodes.boot.base_image import NO_EGRESS_FILE
+from cloudgpu.rehearsal.nodes import addresses, processes
 from cloudgpu.rehearsal.nodes.boot.boot import NodeBoot
 from cloudgpu.rehearsal.nodes.boot.console import Console
 from cloudgpu.rehearsal.nodes.boot.cuda_library import LIBRARY_FILE, installation_command
+from cloudgpu.rehearsal.nodes.boot.images import NO_EGRESS_FILE
 from cloudgpu.rehearsal.nodes.faults import NodeFaults
 from cloudgpu.rehearsal.nodes.mounts import shared_folders
-from cloudgpu.rehearsal.nodes.mounts.s3_views import Views
-from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore
-from cloudgpu.rehearsal.nodes.processes import NodeRuntime
+from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore, Views
+from cloudgpu.rehearsal.nodes.processes import NodeRuntime, NodeTimers
 from cloudgpu.rehearsal.nodes.record import NodePaths, SimulatedNodeRecord, StoredRecord
-from cloudgpu.rehearsal.nodes.servers import command_answers, spot_notices
+from cloudgpu.rehearsal.nodes.servers import command_answers, metadata
 from cloudgpu.rehearsal.nodes.servers.command_stubs import StandInServer
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, hostname
 from cloudgpu.rehearsal.nodes.servers.package_answers import Archive
 from cloudgpu.rehearsal.nodes.servers.power_commands import Action
 from cloudgpu.rehearsal.nodes.servers.sshd import LoginUser, NodeSshServer, SshDoors
-from cloudgpu.rehearsal.nodes.timers import NodeTimers
 from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials
 
 _LOG = logging.getLogger(__name__)
@@ -248,7 +246,7 @@ class SimulatedNode:
         return self._host.credentials() if self.record.spec.role else None
 
     def _notices(self) -> Mapping[str, str]:
-        return spot_notices.notice_entries(self.record.spot_end_epoch_s, self.record.rebalance_epoch_s)
+        return metadata.notice_entries(self.record.spot_end_epoch_s, self.record.rebalance_epoch_s)
 
     def _environment(self) -> dict[str, str]:
         endpoint = f"http://{self.record.address}:{self.record.metadata_port}"
@@ -321,7 +319,7 @@ class SimulatedNode:
 
     async def _run(self, argv: list[str]) -> int:
         """Run a command as the node's superuser and write its output to the console. Return the exit status."""
-        return await superuser.run(self.body, self.console, argv, self._environment())
+        return await processes.run(self.body, self.console, argv, self._environment())
 
     def _spawn(self, work: Coroutine[None, None, int | None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -8,10 +8,9 @@ from typing import Any, Final, Protocol
 
 from cloudgpu import files
 from cloudgpu.decoding import decode_as
-from cloudgpu.rehearsal.node_spec import NodeSpec
+from cloudgpu.rehearsal.layout import DocumentFormat
 from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
-from cloudgpu.rehearsal.nodes.values import NodeReport, PowerState, spec_to_json
-from cloudgpu.rehearsal.state.document import DocumentFormat
+from cloudgpu.rehearsal.nodes.values import NodeReport, NodeSpec, PowerState, spec_to_json
 
 _FORMAT: Final = DocumentFormat("node record")
 _LARGEST: Final = 253_402_300_799

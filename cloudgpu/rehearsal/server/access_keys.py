@@ -11,7 +11,7 @@ from typing import Final
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.paths import unwritable_error
-from cloudgpu.rehearsal.state.document import DocumentFormat
+from cloudgpu.rehearsal.layout import DocumentFormat
 from cloudgpu.rehearsal.state.durable import write_durably
 from cloudgpu.text import command
 

@@ -1,8 +1,10 @@
-"""The request handler for the simulated endpoint.
+"""The request handler for the simulated endpoint, including S3's `aws-chunked` uploads.
 
 A large request must pass `guard` before its body is read. Control calls go to `ControlApi`. For any other request,
-the handler verifies the signature, applies the faults that precede the call, executes the call, saves its effect, and
-applies the faults that follow it.
+the handler verifies the signature, applies the faults that precede the call, executes the call, saves its effect,
+and applies the faults that follow it.
+
+Chunk signatures are ignored.
 """
 
 import logging
@@ -17,7 +19,6 @@ from typing import Protocol
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.faults.api_faults import FaultRule, FaultRules, MatchedCall, Phase
-from cloudgpu.rehearsal.server import aws_chunked
 from cloudgpu.rehearsal.server.access_keys import Keyring
 from cloudgpu.rehearsal.server.control import PREFIX, ControlApi
 from cloudgpu.rehearsal.server.error_responses import error_response
@@ -25,6 +26,61 @@ from cloudgpu.rehearsal.server.http_message import DropConnectionError, HttpRequ
 from cloudgpu.rehearsal.server.operation import identify
 from cloudgpu.rehearsal.server.sigv4 import Scope, SignatureError, verify, verify_head
 from cloudgpu.rehearsal.state.durable import NotSavedError
+
+_FRAMING_FIELDS = ("x-amz-decoded-content-length", "x-amz-trailer", "x-amz-content-sha256", "content-length")
+
+
+def is_streaming(request: HttpRequest) -> bool:
+    """Return True if the body uses aws-chunked framing."""
+    return request.headers.find("x-amz-content-sha256").startswith("STREAMING-")
+
+
+def decode_body(request: HttpRequest) -> HttpRequest:
+    """Return the request with its body decoded; checksums in the trailer become ordinary headers."""
+    body, trailer = _decode(request.body)
+    expected = request.headers.find("x-amz-decoded-content-length")
+    if expected and int(expected) != len(body):
+        message = f"x-amz-decoded-content-length is {expected}, but the chunks contain {len(body)} bytes"
+        raise ValueError(message)
+    other_encodings = [part for part in _encodings(request) if part != "aws-chunked"]
+    headers = request.headers.without(*_FRAMING_FIELDS, "content-encoding").with_fields(trailer)
+    headers = headers.with_fields({"Content-Length": str(len(body)), "x-amz-content-sha256": "UNSIGNED-PAYLOAD"})
+    if other_encodings:
+        headers = headers.with_fields({"Content-Encoding": ",".join(other_encodings)})
+    return HttpRequest(request.method, request.target, headers, body)
+
+
+def _encodings(request: HttpRequest) -> list[str]:
+    return [part.strip() for part in request.headers.find("content-encoding").split(",") if part.strip()]
+
+
+def _decode(framed: bytes) -> tuple[bytes, dict[str, str]]:
+    parts: list[bytes] = []
+    position = 0
+    while True:
+        end = framed.find(b"\r\n", position)
+        if end < 0:
+            message = "an aws-chunked body ends inside a chunk header"
+            raise ValueError(message)
+        size = int(framed[position:end].split(b";")[0], 16)
+        position = end + 2
+        if size == 0:
+            return b"".join(parts), _trailer(framed[position:])
+        if position + size > len(framed):
+            message = "an aws-chunked body ends inside a chunk"
+            raise ValueError(message)
+        parts.append(framed[position : position + size])
+        position += size + 2
+
+
+def _trailer(rest: bytes) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for line in rest.decode("latin-1").split("\r\n"):
+        name, colon, value = line.partition(":")
+        if colon and name.strip().lower().startswith("x-amz-checksum-"):
+            fields[name.strip()] = value.strip()
+    return fields
+
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +133,7 @@ class EndpointApplication:
             return self.control.answer(request)
         try:
             scope = verify(request, self.keyring.secret_of, self.clock.now())
-            request = aws_chunked.decode_body(request) if aws_chunked.is_streaming(request) else request
+            request = decode_body(request) if is_streaming(request) else request
         except SignatureError as err:
             return error_response(_service_of(request), err.code, err.message, 403)
         except ValueError as err:

@@ -1,12 +1,22 @@
-"""Route a verified request to its simulated service. Importing this module loads moto (about a second)."""
+"""Route a verified request to its simulated service. Importing this module loads moto (about a second).
 
+If the environment asks for it, responses are compared with botocore's service models.
+"""
+
+import functools
+import logging
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl
 from xml.parsers.expat import ExpatError
 
-from botocore.model import OperationNotFoundError
+from botocore.loaders import Loader
+from botocore.model import OperationModel, OperationNotFoundError, ServiceModel
 from moto import backend_index, backends
 from moto.core.base_backend import BackendDict
 from moto.core.exceptions import ServiceException
@@ -14,15 +24,9 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.request import Request
 from werkzeug.exceptions import HTTPException
 
-from cloudgpu.rehearsal.aws_api import (
-    json_service,
-    pricing,
-    s3_buckets,
-    s3_checks,
-    service_quotas,
-    service_roles,
-    ssm_session_manager,
-)
+from cloudgpu.aws.service_model.report import record_mismatches, report_file
+from cloudgpu.aws.service_model.responses import find_response_mismatches
+from cloudgpu.rehearsal.aws_api import dispatch, iam_service, pricing, s3, service_quotas, ssm
 from cloudgpu.rehearsal.aws_api.ec2.backend import StrictEc2
 from cloudgpu.rehearsal.aws_api.ec2.regions import disabled_region_error
 from cloudgpu.rehearsal.aws_api.efs import StrictEfs
@@ -30,13 +34,127 @@ from cloudgpu.rehearsal.aws_api.fsx import lustre
 from cloudgpu.rehearsal.aws_api.iam_service import StrictIam, StrictSts
 from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.scheduler import StrictScheduler
-from cloudgpu.rehearsal.aws_api.ssm_parameters import StrictSsm
-from cloudgpu.rehearsal.aws_api.ssm_sessions import SsmSessions
+from cloudgpu.rehearsal.aws_api.ssm import SsmSessions, StrictSsm
 from cloudgpu.rehearsal.server.error_responses import correct_error, error_response
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
-from cloudgpu.rehearsal.server.request_guard import body_error
-from cloudgpu.rehearsal.server.response_checks import ResponseChecks
+from cloudgpu.rehearsal.server.http_server import body_error
+from cloudgpu.rehearsal.server.operation import identify
 from cloudgpu.rehearsal.server.sigv4 import Scope
+
+_MODEL_NAMES: Final = {
+    "elasticfilesystem": "efs",
+    "servicequotas": "service-quotas",
+    "tagging": "resourcegroupstaggingapi",
+}
+"""Service name in request signatures -> name of the service model, where they differ."""
+
+
+@dataclass(frozen=True)
+class _Route:
+    """The HTTP form of an operation in a REST service."""
+
+    method: str
+    path: re.Pattern[str]
+    query: Mapping[str, str]
+    required: tuple[tuple[str, str], ...]
+    """Location (`querystring` or `header`) and lower-case name of the members that every request contains."""
+    operation: OperationModel
+
+    def matches(self, request: HttpRequest, query: Mapping[str, str]) -> bool:
+        if request.method != self.method or not self.path.fullmatch(request.raw_path.rstrip("/") or "/"):
+            return False
+        if any(query.get(name) != value for name, value in self.query.items()):
+            return False
+        sent = {"querystring": {name.lower() for name in query}, "header": {name.lower() for name in request.headers}}
+        return all(name in sent[location] for location, name in self.required)
+
+    @property
+    def precision(self) -> tuple[int, bool]:
+        return len(self.query) + len(self.required), not self.operation.deprecated
+
+
+def find_operation(service: str, action: str, request: HttpRequest) -> OperationModel | None:
+    """Return the model of the operation that a request calls, or None if no model describes it.
+
+    Args:
+        service: Service name in the request's signature.
+        action: Name of the action in the request, for services that name it.
+        request: The request, whose method, path, query and headers identify the operation of a REST service.
+    """
+    model = _service_model(_MODEL_NAMES.get(service, service))
+    if model is None:
+        return None
+    if not model.protocol.startswith("rest-"):
+        return model.operation_model(action) if action in model.operation_names else None
+    query = dict(parse_qsl(request.raw_query, keep_blank_values=True))
+    found = [route for route in _model_routes(model.service_name) if route.matches(request, query)]
+    return max(found, key=lambda route: route.precision).operation if found else None
+
+
+@functools.cache
+def _service_model(name: str) -> ServiceModel | None:
+    loader = Loader()
+    if name not in loader.list_available_services("service-2"):
+        return None
+    return ServiceModel(loader.load_service_model(name, "service-2"), name)
+
+
+@functools.cache
+def _model_routes(service: str) -> tuple[_Route, ...]:
+    model = _service_model(service)
+    return tuple(_route(model.operation_model(name)) for name in model.operation_names) if model else ()
+
+
+def _route(operation: OperationModel) -> _Route:
+    path, _, query = operation.http["requestUri"].partition("?")
+    parts = [_path_part(part) for part in re.split(r"(\{[^}]+\})", path.rstrip("/") or "/")]
+    literals = dict(parse_qsl(query, keep_blank_values=True))
+    return _Route(
+        operation.http["method"],
+        re.compile("".join(parts)),
+        literals,
+        tuple(_required(operation.input_shape)),
+        operation,
+    )
+
+
+def _path_part(part: str) -> str:
+    if not part.startswith("{"):
+        return re.escape(part)
+    return ".+" if part.endswith("+}") else "[^/]+"
+
+
+def _required(shape: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - botocore's shape, or None
+    for name in shape.required_members if shape is not None else ():
+        member = shape.members[name]
+        if member.serialization.get("location") in ("querystring", "header"):
+            yield member.serialization["location"], str(member.serialization.get("name", name)).lower()
+
+
+_log = logging.getLogger(__name__)
+
+
+class ResponseChecks:
+    """The checks of one server's responses."""
+
+    def __init__(self) -> None:
+        self._report = report_file(os.environ)
+
+    def check(self, request: HttpRequest, scope: Scope, response: HttpResponse) -> None:
+        """Record every difference between a response and the output shape of its operation."""
+        if self._report is not None:
+            self._record(self._report, request, scope, response)
+
+    def _record(self, report: Path, request: HttpRequest, scope: Scope, response: HttpResponse) -> None:
+        action = identify(request, scope).action
+        operation = find_operation(scope.service, action, request)
+        if operation is None:
+            return
+        mismatches = list(find_response_mismatches(operation, response.status, response.headers, response.body))
+        for mismatch in mismatches:
+            _log.error("response to %s does not match the service model: %s", operation.name, mismatch)
+        record_mismatches(report, f"response {operation.service_model.service_name} {operation.name}", mismatches)
+
 
 _GLOBAL = ("iam", "budgets", "cloudfront", "route53")
 _JSON = {"fsx": lustre.ACTIONS, "servicequotas": service_quotas.ACTIONS, "pricing": pricing.ACTIONS}
@@ -64,20 +182,20 @@ class Services:
         if rejection is None and disabled is not None:
             rejection = error_response(scope.service, *disabled)
         if rejection is None and scope.service == "s3":
-            rejection = s3_checks.rejection(request, scope.region)
+            rejection = s3.rejection(request, scope.region)
         if rejection is not None:
             return rejection
         url = _url(request, scope)
         moto_request = Request.from_primitives(request.method, url, dict(request.headers), request.body)
         try:
-            with service_roles.listed(self._world.behaviour, scope.service, request.body):
+            with iam_service.listed(self._world.behaviour, scope.service, request.body):
                 status, headers, body = self._dispatch_request(moto_request, url, scope)
         except HTTPException as err:
             status, headers, body = err.code or 500, dict(err.get_headers()), err.get_body()
         except (OperationNotFoundError, NotImplementedError, ExpatError, ServiceException) as err:
             return _error_of(scope.service, err)
         if scope.service == "s3":
-            s3_buckets.apply_defaults(request, int(status))
+            s3.apply_defaults(request, int(status))
         content = body.encode(errors="replace") if isinstance(body, str) else bytes(body)
         return correct_error(scope.service, int(status), _string_headers(headers), content)
 
@@ -87,7 +205,7 @@ class Services:
         target = str(request.headers.get("X-Amz-Target") or "")
         actions = self._actions(scope.service, target.rpartition(".")[2])
         if actions is not None:
-            return json_service.answer(actions, self._world, scope.region, target, request.data)
+            return dispatch.answer(actions, self._world, scope.region, target, request.data)
         if scope.service == "elasticfilesystem":
             return StrictEfs(self._world.behaviour)._dispatch(request, url, request.headers)
         if scope.service in _MOTO_HANDLERS:
@@ -99,12 +217,10 @@ class Services:
         message = f"service {scope.service}"
         raise NotImplementedError(message)
 
-    def _actions(self, service: str, name: str) -> Mapping[str, json_service.Action] | None:
+    def _actions(self, service: str, name: str) -> Mapping[str, dispatch.Action] | None:
         """Return the service's table of actions, or None if another handler serves this request."""
-        if service == "ssm" and name in ssm_session_manager.ACTIONS:
-            return {
-                name: lambda _world, region, params: ssm_session_manager.start_session(self._sessions, region, params)
-            }
+        if service == "ssm" and name in ssm.ACTIONS:
+            return {name: lambda _world, region, params: ssm.start_session(self._sessions, region, params)}
         return _JSON.get(service)
 
 

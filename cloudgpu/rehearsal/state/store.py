@@ -1,11 +1,13 @@
 """Durable state: moto's backends and our records, one snapshot file per service and region.
 
-The contents of S3 objects are stored outside the snapshots, in files that are named by digest and written only once.
-Otherwise, after the upload of a 50 MiB object, every further change in S3 would write 50 MiB.
+The contents of S3 objects are stored outside the snapshots, in files that are named by digest and written only
+once. Otherwise, after the upload of a 50 MiB object, every further change in S3 would write 50 MiB.
 
 If a call changes several backends (creating an EFS mount target also creates a network interface in EC2), the new
-snapshots are first written to one batch file. Otherwise, a server that is killed between writing two snapshots would
-restart with only some of the call's effects.
+snapshots are first written to one batch file. Otherwise, a server that is killed between writing two snapshots
+would restart with only some of the call's effects.
+
+Objects that `pickle` does not support (local functions, KMS keys) are reduced here.
 """
 
 import contextlib
@@ -13,14 +15,19 @@ import hashlib
 import importlib
 import io
 import logging
+import marshal
 import pickle
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from types import CellType, FunctionType
+from typing import Any, get_args
 
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_der_private_key
 from moto.core.base_backend import BackendDict, BaseBackend
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.subnets import Subnet
@@ -29,10 +36,99 @@ from moto.s3.models import FakeKey, s3_backends
 from cloudgpu import files
 from cloudgpu.errors import StateError
 from cloudgpu.paths import unwritable_error
-from cloudgpu.rehearsal.state.disk_reserve import Reserve
-from cloudgpu.rehearsal.state.durable import write_durably
-from cloudgpu.rehearsal.state.pickling import current_module, take_apart
+from cloudgpu.rehearsal.state.durable import Reserve, write_durably
 from cloudgpu.text import command
+
+MOVED_MODULES = {
+    "cloudgpu.rehearsal.records": "cloudgpu.rehearsal.state.records",
+    "cloudgpu.rehearsal.reductions": "cloudgpu.rehearsal.state.store",
+    "cloudgpu.rehearsal.store": "cloudgpu.rehearsal.state.store",
+    "cloudgpu.rehearsal.strict.lustre_records": "cloudgpu.rehearsal.aws_api.fsx.records",
+    "cloudgpu.rehearsal.strict.own_images": "cloudgpu.rehearsal.aws_api.ec2.images",
+    "cloudgpu.rehearsal.aws_api.ec2.baked_images": "cloudgpu.rehearsal.aws_api.ec2.images",
+    "cloudgpu.rehearsal.aws_api.ec2.default_members": "cloudgpu.rehearsal.aws_api.ec2.describe",
+    "cloudgpu.rehearsal.aws_api.ec2.dependencies": "cloudgpu.rehearsal.aws_api.ec2.routes",
+    "cloudgpu.rehearsal.aws_api.ec2.filter_names": "cloudgpu.rehearsal.aws_api.ec2.describe",
+    "cloudgpu.rehearsal.aws_api.ec2.interface_groups": "cloudgpu.rehearsal.aws_api.ec2.security_groups",
+    "cloudgpu.rehearsal.aws_api.ec2.mount_access": "cloudgpu.rehearsal.aws_api.ec2.reachability",
+    "cloudgpu.rehearsal.aws_api.ec2.public_images": "cloudgpu.rehearsal.aws_api.ec2.images",
+    "cloudgpu.rehearsal.aws_api.ec2.tagging": "cloudgpu.rehearsal.aws_api.ec2.backend",
+    "cloudgpu.rehearsal.aws_api.iam_permissions": "cloudgpu.rehearsal.aws_api.iam_service",
+    "cloudgpu.rehearsal.aws_api.json_service": "cloudgpu.rehearsal.aws_api.dispatch",
+    "cloudgpu.rehearsal.aws_api.launch.client_tokens": "cloudgpu.rehearsal.aws_api.launch.request",
+    "cloudgpu.rehearsal.aws_api.launch.fleet_allocation": "cloudgpu.rehearsal.aws_api.launch.fleets",
+    "cloudgpu.rehearsal.aws_api.launch.launch": "cloudgpu.rehearsal.aws_api.launch.instances",
+    "cloudgpu.rehearsal.aws_api.launch.run_instances": "cloudgpu.rehearsal.aws_api.launch.instances",
+    "cloudgpu.rehearsal.aws_api.paging": "cloudgpu.rehearsal.aws_api.ec2.describe",
+    "cloudgpu.rehearsal.aws_api.resource_inventory_storage": "cloudgpu.rehearsal.aws_api.resource_inventory",
+    "cloudgpu.rehearsal.aws_api.rules": "cloudgpu.rehearsal.aws_api.dispatch",
+    "cloudgpu.rehearsal.aws_api.s3_buckets": "cloudgpu.rehearsal.aws_api.s3",
+    "cloudgpu.rehearsal.aws_api.s3_checks": "cloudgpu.rehearsal.aws_api.s3",
+    "cloudgpu.rehearsal.aws_api.schedule_expressions": "cloudgpu.rehearsal.aws_api.scheduler",
+    "cloudgpu.rehearsal.aws_api.scheduler_due": "cloudgpu.rehearsal.aws_api.scheduler",
+    "cloudgpu.rehearsal.aws_api.service_roles": "cloudgpu.rehearsal.aws_api.iam_service",
+    "cloudgpu.rehearsal.aws_api.ssm_parameters": "cloudgpu.rehearsal.aws_api.ssm",
+    "cloudgpu.rehearsal.aws_api.ssm_session_manager": "cloudgpu.rehearsal.aws_api.ssm",
+    "cloudgpu.rehearsal.aws_api.ssm_sessions": "cloudgpu.rehearsal.aws_api.ssm",
+    "cloudgpu.rehearsal.faults.conditions": "cloudgpu.rehearsal.faults.api_faults",
+    "cloudgpu.rehearsal.server.aws_chunked": "cloudgpu.rehearsal.server.endpoint",
+    "cloudgpu.rehearsal.server.control_auth": "cloudgpu.rehearsal.server.control",
+    "cloudgpu.rehearsal.server.error_wording": "cloudgpu.rehearsal.server.error_responses",
+    "cloudgpu.rehearsal.server.model_routing": "cloudgpu.rehearsal.server.services",
+    "cloudgpu.rehearsal.server.request_guard": "cloudgpu.rehearsal.server.http_server",
+    "cloudgpu.rehearsal.server.response_checks": "cloudgpu.rehearsal.server.services",
+    "cloudgpu.rehearsal.state.document": "cloudgpu.rehearsal.layout",
+    "cloudgpu.rehearsal.state.pickling": "cloudgpu.rehearsal.state.store",
+}
+"""Module name in snapshots from version 0.1.0 and later -> current module name."""
+
+
+def current_module(name: str) -> str:
+    """Return the current name of a module that a snapshot refers to."""
+    return MOVED_MODULES.get(name, name)
+
+
+def take_apart(value: object) -> tuple[Any, ...] | None:
+    """Return a pickle reduction of the value, or None to let `pickle` reduce the value."""
+    if isinstance(value, FunctionType) and "<" in value.__qualname__:
+        return _function(value)
+    if isinstance(value, defaultdict) and type(value) is not defaultdict:
+        arguments = (type(value), value.default_factory)
+        return _bare_dictionary, arguments, value.__dict__, None, iter(list(dict.items(value)))
+    if isinstance(value, get_args(PrivateKeyTypes)):
+        # A simulated KMS key protects nothing outside this cloud, so it is stored without encryption.
+        return _private_key, (value.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()),)
+    return None
+
+
+def _private_key(content: bytes) -> PrivateKeyTypes:
+    return load_der_private_key(content, None)
+
+
+def _bare_dictionary(dictionary_type: type[Any], factory: Any) -> Any:  # noqa: ANN401 - any subclass of defaultdict
+    dictionary = defaultdict.__new__(dictionary_type)
+    defaultdict.__init__(dictionary, factory)
+    return dictionary
+
+
+def _function(function: FunctionType) -> tuple[Any, ...]:
+    """Reduce a function to its code and, separately, its closure, because a closure may refer back to the function."""
+    cells = function.__closure__ or ()
+    code = marshal.dumps(function.__code__)
+    arguments = (function.__module__, code, function.__defaults__, len(cells))
+    return _blank, arguments, [cell.cell_contents for cell in cells], None, None, _fill
+
+
+def _blank(module: str, code: bytes, defaults: tuple[Any, ...] | None, cells: int) -> FunctionType:
+    namespace = vars(importlib.import_module(current_module(module)))
+    closure = tuple(CellType() for _ in range(cells))
+    return FunctionType(marshal.loads(code), namespace, None, defaults, closure)  # noqa: S302 - our own snapshot
+
+
+def _fill(function: FunctionType, contents: list[Any]) -> None:
+    for cell, value in zip(function.__closure__ or (), contents, strict=True):
+        cell.cell_contents = value
+
 
 _FORMAT = f"cloudgpu-rehearsal 1 moto {version('moto')} python {sys.version_info[:2]}\n".encode()
 _DURABLE = ("ec2@", "efs@", "iam@", "s3@", "ssm@", "sts@", "kms@", "scheduler@")

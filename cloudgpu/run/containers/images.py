@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.catalog.image_sizes import unpacked_gib
+from cloudgpu.catalog.images import unpacked_gib
 from cloudgpu.decoding import decode_as, describe_error
 from cloudgpu.errors import RemoteCommandError
-from cloudgpu.launch.containers import DockerEngine
-from cloudgpu.launch.image_name import ImageName, parse_image_name
-from cloudgpu.recipe.sections.environment import Container
+from cloudgpu.launch.containers import DockerEngine, ImageName, parse_image_name
+from cloudgpu.recipe.sections.launch import Container
 from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.containers.requests import NodeImage

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.progress import Note, Report
-from cloudgpu.ssh.certificate import generate_certificate
+from cloudgpu.ssh.keys import generate_certificate
 
 WIDTH = 4
 """Number of nodes that one node serves at a time. More nodes would share the bandwidth without finishing sooner."""

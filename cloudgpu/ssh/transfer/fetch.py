@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.paths import unwritable_error
-from cloudgpu.ssh.base import OnBytes, ignore_bytes
-from cloudgpu.ssh.failure_text import node_label
+from cloudgpu.ssh.base import OnBytes, ignore_bytes, node_label
+from cloudgpu.ssh.transfer.glob import glob_regexes
 from cloudgpu.ssh.transfer.listing import (
     ListedEntry,
     OnSkipped,
@@ -37,7 +37,6 @@ from cloudgpu.ssh.transfer.node_program import (
 )
 from cloudgpu.ssh.transfer.node_read import MOST_ENTRIES
 from cloudgpu.ssh.transfer.node_tree import MARK, Entry, entry_at, is_folder, same
-from cloudgpu.ssh.transfer.patterns import glob_regexes
 from cloudgpu.ssh.transfer.receive import DISK_FULL, DownloadDirectory, ReceiveStream, reserve_bytes
 from cloudgpu.text import plural, size_text
 

@@ -9,8 +9,17 @@ from pathlib import Path
 
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SAVE_AS_UTF8, SETTINGS_BYTES, read_bytes
-from cloudgpu.ssh.transfer.git_repository import GitRepository, UnreadableIndexError
-from cloudgpu.ssh.transfer.ignore import ALWAYS_IGNORED, GIT_NAME, OWN_NAME, Decision, IgnoreFile, decide, parse
+from cloudgpu.ssh.transfer.git_files import (
+    ALWAYS_IGNORED,
+    GIT_NAME,
+    OWN_NAME,
+    Decision,
+    GitRepository,
+    IgnoreFile,
+    UnreadableIndexError,
+    decide,
+    parse,
+)
 from cloudgpu.ssh.transfer.node_read import KINDS, relative_link, stays_inside
 
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

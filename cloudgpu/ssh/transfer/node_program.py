@@ -8,9 +8,8 @@ from typing import Final, Protocol
 
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.base import COMMAND_S, OnBytes, Result
+from cloudgpu.ssh.base import COMMAND_S, OnBytes, Result, node_label
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.failure_text import node_label
 from cloudgpu.ssh.transfer import node_read, node_tree
 from cloudgpu.ssh.transfer.node_tree import MARK
 from cloudgpu.ssh.transfer.receive import ReceiveStream

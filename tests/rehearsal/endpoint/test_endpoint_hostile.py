@@ -117,7 +117,7 @@ def test_malformed_request_is_answered_in_the_service_format(module_rig, service
 @pytest.mark.parametrize("body", [b"[" * 100_000, b"\xff", b'{"seconds": []}', b'{"seconds": 1e400}', b"[1]", b"null"])
 def test_malformed_control_call_is_rejected(module_rig, body):
     host = f"127.0.0.1:{module_rig.server.port}"
-    from cloudgpu.rehearsal.server.control_auth import HEADER, sign_call
+    from cloudgpu.rehearsal.server.control import HEADER, sign_call
 
     value = sign_call(module_rig.cloud.secret_access_key, "POST", "/_cloudgpu/advance", body)
     head = f"POST /_cloudgpu/advance HTTP/1.1\r\nHost: {host}\r\n{HEADER}: {value}\r\nConnection: close\r\n"

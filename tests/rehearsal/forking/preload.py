@@ -43,7 +43,7 @@ def preload(*modules):
         row.load()
     for name in PULUMI_AWS_MODULES:
         hasattr(getattr(sys.modules["pulumi_aws"], name), "any attribute")
-    sessions = sys.modules["cloudgpu.aws.session.boto_session"]
+    sessions = sys.modules["cloudgpu.aws.session.credentials"]
     for loader in (importlib.import_module("botocore.loaders").JSONFileLoader, sessions.ServiceModelFiles):
         loader.load_file = functools.cache(loader.load_file)
         loader.__hash__, loader.__eq__ = (lambda _: 0), (lambda *_: True)

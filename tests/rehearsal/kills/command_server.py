@@ -35,7 +35,7 @@ from preload import preload
 FILE_CHANGES = ((os, "fsync"), (os, "ftruncate"), (pathlib.Path, "replace"), (pathlib.Path, "unlink"))
 STEPS = {
     "stop": ("cloudgpu.rehearsal.client", "request_stop"),
-    "record": ("cloudgpu.backends.billing.stopped_nodes", "record_stop"),
+    "record": ("cloudgpu.backends.billing.cluster_billing", "record_stop"),
 }
 """Functions that are kill points of `rehearsal stop`, which makes no AWS calls."""
 _RESPONSE_S = 600

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cloudgpu.run.verdict import Chunk
+from cloudgpu.run.agent_messages import Chunk
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 

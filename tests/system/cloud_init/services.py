@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService
+from cloudgpu.rehearsal.nodes.values import NodeSpec
 
 
 def open_log(devices: Path) -> socket.socket:

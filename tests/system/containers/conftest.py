@@ -29,8 +29,7 @@ from cloudgpu.run.agent import Agent
 from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.job import Job
 from cloudgpu.run.stage import Staged
-from cloudgpu.ssh.base import Result
-from cloudgpu.ssh.failure_text import require_success
+from cloudgpu.ssh.base import Result, require_success
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 REQUIRED_TOOLS = ("dockerd", "docker", "docker-registry", "busybox", "htpasswd", "openssl")
@@ -383,8 +382,7 @@ class Cluster:
 
     def set_up(self, job: Job, **secrets: str):
         """Run the setup on every node. Return the images that the ranks run in."""
-        from cloudgpu.run.containers.setup import ImageSetup
-        from cloudgpu.run.setup import setup_digest
+        from cloudgpu.run.setup import ImageSetup, setup_digest
 
         recipe, images = job.recipe, self.images(job)
         data = {item.name: str(item.to) for item in recipe.data}

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.errors import RemoteCommandError
-from cloudgpu.ssh.certificate import generate_certificate
+from cloudgpu.ssh.keys import generate_certificate
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 

@@ -18,9 +18,8 @@ import boto3
 from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal.layout import RehearsalFiles
-from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService
-from cloudgpu.rehearsal.nodes.values import RoleCredentials
+from cloudgpu.rehearsal.nodes.values import NodeSpec, RoleCredentials
 from cloudgpu.rehearsal.server.access_keys import load_or_create
 from tests.rehearsal.endpoint.conftest import find_running_cloud, start_server
 

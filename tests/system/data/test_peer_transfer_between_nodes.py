@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.ssh.certificate import generate_certificate
+from cloudgpu.ssh.keys import generate_certificate
 from tests.system.data.conftest import AgentRunner
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]

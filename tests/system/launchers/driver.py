@@ -13,16 +13,15 @@ from pathlib import Path
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
-from cloudgpu.recipe.loading.loader import load
-from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.loading.loader import load, resolve
 from cloudgpu.run.agent import install_agent
+from cloudgpu.run.agent_messages import Chunk, Verdict
 from cloudgpu.run.containers.images import provide_image
 from cloudgpu.run.follow import follow
 from cloudgpu.run.job import Job
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.stage import send_workdir, stage
 from cloudgpu.run.start import new_gang_token, secret_values, start
-from cloudgpu.run.verdict import Chunk, Verdict
 from cloudgpu.ssh.connection import connect
 
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import namespaces
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
-from cloudgpu.rehearsal.nodes.values import StartedNode
+from cloudgpu.rehearsal.nodes.values import NodeSpec, StartedNode
 
 
 class Workspace:

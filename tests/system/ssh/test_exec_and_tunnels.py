@@ -22,7 +22,7 @@ from cloudgpu.node import connected_command
 from cloudgpu.paths import Home
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SilentPortError, SshHost, connect
-from cloudgpu.ssh.openssh_command import ssh_argv, write_known_hosts
+from cloudgpu.ssh.openssh import ssh_argv, write_known_hosts
 from cloudgpu.state.user_ssh_config import SshFolder
 from tests.system.ssh.conftest import Sshd, free_port
 

@@ -12,8 +12,7 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inter_node_ssh import KNOWN_HOSTS, PRIVATE_KEY, host_key_alias, ssh_config
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.ssh.connection import connect
-from cloudgpu.ssh.openssh_command import JumpNode, ssh_argv, write_known_hosts
-from cloudgpu.ssh.openssh_config import HostEntry, render_config
+from cloudgpu.ssh.openssh import HostEntry, JumpNode, render_config, ssh_argv, write_known_hosts
 from tests.system.ssh.conftest import Sshd
 
 ODD = ("100%d a home", "#x 'y' \"z\" ~ -o \\", r"a\b\\c\"d" + "$HOME!{b}[c]*?;&|<>`é")

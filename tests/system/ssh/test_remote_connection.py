@@ -20,12 +20,11 @@ import pytest
 
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
-from cloudgpu.ssh.boot_wait import wait_for_ssh
 from cloudgpu.ssh.command import Raw, RemoteCommand, Secret
 from cloudgpu.ssh.connection import SshHost, connect
-from cloudgpu.ssh.fanout import all_or_raise, wait_for_all
+from cloudgpu.ssh.fanout import all_or_raise, wait_for_all, wait_for_ssh
 from cloudgpu.ssh.keys import ensure_key
-from cloudgpu.ssh.openssh_command import JumpNode, ServerKey, ssh_argv, write_known_hosts
+from cloudgpu.ssh.openssh import JumpNode, ServerKey, ssh_argv, write_known_hosts
 from cloudgpu.ssh.session import KeepaliveLimits
 from tests.manual_clock import ManualClock
 

@@ -18,7 +18,7 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SshHost, connect
-from cloudgpu.ssh.transfer import contents
+from cloudgpu.ssh.transfer import transfer
 from cloudgpu.ssh.transfer.listing import SkippedDownload
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 
@@ -30,7 +30,7 @@ STRANGE = ["a b", "new\nline", "quo'te\"$x`y`", os.fsdecode(b"\xff\xfe"), "-rf",
 
 
 def plant(root: Path, contents: dict[str, bytes]) -> None:
-    for name, content in contents.items():
+    for name, content in transfer.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(content)
 
@@ -248,7 +248,7 @@ def test_unreadable_file_fails_upload_without_changing_node(
     send(host, source)
     before = snapshot(sshd.home / "work")
     (source / "a b").write_bytes(b"new")
-    real = contents.open_unbuffered
+    real = transfer.open_unbuffered
 
     def broken(path: Path) -> Any:
         if path.name == "a b":
@@ -256,7 +256,7 @@ def test_unreadable_file_fails_upload_without_changing_node(
         return real(path)
 
     with monkeypatch.context() as patched:
-        patched.setattr(contents, "open_unbuffered", broken)
+        patched.setattr(transfer, "open_unbuffered", broken)
         with pytest.raises(StateError, match="a b: Input/output error"):
             send(host, source)
     assert snapshot(sshd.home / "work") == before

@@ -12,7 +12,7 @@ import pytest
 from botocore.stub import Stubber
 from moto import mock_aws
 
-from cloudgpu.aws.resources.base import HandlerContext
+from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.session.session import CloudEndpoint, Session
 from tests.manual_clock import ManualClock
 

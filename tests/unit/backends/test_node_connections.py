@@ -10,12 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.backends.aws.session_manager import node_connections
-from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.backends.node_connections import NodeCarriers, NodeConnections
 from cloudgpu.errors import CloudError, ConnectError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.run.progress import Activity, Note
-from cloudgpu.ssh import boot_wait
+from cloudgpu.run.progress import Activity, Note, ProgressEvent
+from cloudgpu.ssh import fanout
 from cloudgpu.ssh.fanout import TerminatedNodeError, all_or_raise
 from tests.manual_clock import ManualClock
 
@@ -30,7 +29,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     def refuse(node: Node, _key: Path, **_more: object) -> None:
         raise ConnectError(f"node {node.index} refused the connection")
 
-    monkeypatch.setattr(boot_wait, "connect", refuse)
+    monkeypatch.setattr(fanout, "connect", refuse)
     return ManualClock(datetime(2026, 11, 27, tzinfo=UTC))
 
 

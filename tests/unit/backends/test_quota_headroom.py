@@ -11,7 +11,7 @@ from cloudgpu.backends.quota_headroom import MAX_CACHE_AGE, QuotaHeadroom, Regio
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.errors import AuthError
 from cloudgpu.paths import Home
-from cloudgpu.plan.quota_headroom import VcpuHeadroom
+from cloudgpu.plan.capacity import VcpuHeadroom
 from tests.manual_clock import ManualClock
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
 from cloudgpu.catalog.snapshots.apply import apply_snapshot, unknown_gpus
-from cloudgpu.catalog.snapshots.document import parse_snapshot, to_document
-from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings, TypeFacts, merge_snapshots
+from cloudgpu.catalog.snapshots.snapshot import (
+    CatalogSnapshot,
+    Reading,
+    RegionReadings,
+    TypeFacts,
+    merge_snapshots,
+    parse_snapshot,
+    to_document,
+)
 
 NAMES = ("p3dn.24xlarge", "g5.48xlarge", "p3.16xlarge", "dgx-1-32gb")
 SHIPPED = replace(

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.app.planning.catalog_refresh import change_line
 from cloudgpu.catalog import load
-from cloudgpu.catalog.snapshots.apply import apply_snapshot
-from cloudgpu.catalog.snapshots.changes import changes, summarize_changes
+from cloudgpu.catalog.snapshots.apply import apply_snapshot, changes, summarize_changes
 from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings, Retirement, TypeFacts
 
 NAMES = ("p3dn.24xlarge", "p4d.24xlarge", "g5.48xlarge")

@@ -2,8 +2,7 @@
 
 import pytest
 
-from cloudgpu.cli.terminal.activity_text import activity_text, elapsed_text
-from cloudgpu.cli.terminal.progress import ProgressPrinter
+from cloudgpu.cli.terminal.progress import ProgressPrinter, activity_text, elapsed_text
 from cloudgpu.run.progress import Activity
 
 MIB = 1 << 20

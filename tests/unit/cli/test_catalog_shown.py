@@ -4,14 +4,13 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from cloudgpu.app.planning.catalog_age import CatalogReading, CatalogStatus
-from cloudgpu.app.planning.catalog_refresh import RefreshResult, UnreadPart
+from cloudgpu.app.planning.catalog_refresh import CatalogReading, CatalogStatus, RefreshResult, UnreadPart
 from cloudgpu.app.planning.quota_report import quota_report_lines, report_subjects
 from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.catalog import load
-from cloudgpu.catalog.snapshots.changes import Change
+from cloudgpu.catalog.snapshots.apply import Change
 from cloudgpu.catalog.snapshots.snapshot import Retirement
-from cloudgpu.cli.render.catalog import (
+from cloudgpu.cli.commands.catalog import (
     catalog_status_json,
     catalog_status_lines,
     entry_lines,
@@ -20,7 +19,7 @@ from cloudgpu.cli.render.catalog import (
     refresh_json,
     refresh_lines,
 )
-from cloudgpu.cli.render.quota import quota_json, quota_lines
+from cloudgpu.cli.commands.quota import quota_json, quota_lines
 from cloudgpu.state.catalog_snapshots import History, SnapshotEntry
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

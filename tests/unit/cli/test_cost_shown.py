@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 
+from cloudgpu.cli.commands.cost import read_period, report_csv, report_json, report_lines
 from cloudgpu.cli.main import main
-from cloudgpu.cli.render.cost import read_period, report_csv, report_json, report_lines
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.errors import UsageError
 from cloudgpu.ledger.report import CostReport, ReportRow

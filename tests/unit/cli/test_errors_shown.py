@@ -11,8 +11,8 @@ from cloudgpu.cli.render.run import report_final_state, show_outcome
 from cloudgpu.cli.terminal.output import Output
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.errors import PlanError, RecipeError, RemoteCommandError
+from cloudgpu.run.agent_messages import Verdict
 from cloudgpu.run.progress import RankLine, RankOutput
-from cloudgpu.run.verdict import Verdict
 from tests.unit.cli.hostile import without_our_colours
 
 

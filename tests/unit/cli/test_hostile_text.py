@@ -18,13 +18,12 @@ from hypothesis import strategies as st
 import cloudgpu.cli
 from cloudgpu import errors
 from cloudgpu.app.access.execute import NodeOutcome
-from cloudgpu.backends.events import ProgressEvent
+from cloudgpu.cli.commands.execute import line_printer, show_outcomes
 from cloudgpu.cli.main import main
-from cloudgpu.cli.render.node_output import line_printer, show_outcomes
 from cloudgpu.cli.terminal.output import Color, ColoredText, Output, ask, ask_for_text
 from cloudgpu.cli.terminal.panel import framed_panel, plain_panel
 from cloudgpu.cli.terminal.screen import Screen
-from cloudgpu.run.progress import LogFolder
+from cloudgpu.run.progress import LogFolder, ProgressEvent
 from tests.unit.cli.hostile import HOSTILE, OURS, check, check_characters, hints, value, without_our_colours
 
 CLI = Path(cloudgpu.cli.__file__).parent

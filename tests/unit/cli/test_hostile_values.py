@@ -3,18 +3,21 @@
 import importlib
 import inspect
 import io
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import cloudgpu.cli.commands
 import cloudgpu.cli.render
 from cloudgpu.cli.terminal.output import ColoredText, Output
 from cloudgpu.cli.terminal.screen import Screen
 from tests.unit.cli.hostile import HOSTILE, check, check_characters, hints, value
 
 # Not renderers: they parse user input, or return a document that `json.dumps` escapes.
+RENDERER = "(_lines|_question|_error|_csv|_printer|_outcomes|_label|_block)"
 OTHERS = {"read_period", "group_by_output", "told"}
 # Arguments that are plain mappings, whose keys cannot be derived from their types.
 GIVEN = {
@@ -23,14 +26,19 @@ GIVEN = {
 
 
 def renderers() -> Iterator[Callable]:
-    """Yield every public function of the render modules."""
-    folder = Path(cloudgpu.cli.render.__file__).parent
-    for path in sorted(folder.glob("[a-z]*.py")):
-        module = importlib.import_module(f"cloudgpu.cli.render.{path.stem}")
-        for name, one in vars(module).items():
-            own = inspect.isfunction(one) and one.__module__ == module.__name__
-            if own and not name.startswith("_") and not name.endswith("_json") and name not in OTHERS:
-                yield one
+    """Yield every public function of the render modules, and those of the command modules that return text or lines."""
+    for package, ending in ((cloudgpu.cli.render, ""), (cloudgpu.cli.commands, RENDERER)):
+        for path in sorted(Path(package.__file__).parent.glob("[a-z]*.py")):
+            module = importlib.import_module(f"{package.__name__}.{path.stem}")
+            for name, one in vars(module).items():
+                own = inspect.isfunction(one) and one.__module__ == module.__name__
+                if (
+                    own
+                    and re.fullmatch(rf"[a-z]\w*{ending}", name)
+                    and not name.endswith("_json")
+                    and name not in OTHERS
+                ):
+                    yield one
 
 
 def named(one: Callable) -> str:
@@ -54,7 +62,7 @@ def test_every_renderer_escapes_control_characters(renderer, monkeypatch):
     shown = renderer(**{**given, **GIVEN.get(renderer.__name__, {})})
     if returned not in (int, type(None)):
         show(screen, shown)
-    check_characters(terminal) if renderer.__module__.endswith("node_output") else check(terminal)
+    check_characters(terminal) if renderer.__module__.endswith(".execute") else check(terminal)
 
 
 def show(screen: Screen, shown: object) -> None:

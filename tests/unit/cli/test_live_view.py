@@ -2,11 +2,10 @@
 
 import pytest
 
-from cloudgpu.backends.events import StageChange
 from cloudgpu.cli.terminal.live_view import LiveView
 from cloudgpu.cli.terminal.output import render_line
 from cloudgpu.engine.base import Event
-from cloudgpu.run.progress import Activity, MetricValue, Note, RankLine, RankOutput, ServiceAddress
+from cloudgpu.run.progress import Activity, MetricValue, Note, RankLine, RankOutput, ServiceAddress, StageChange
 
 ROLE, FLEET = "aws:iam/role:Role", "aws:ec2/fleet:Fleet"
 

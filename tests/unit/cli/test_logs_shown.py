@@ -13,9 +13,9 @@ from cloudgpu.app.runs.follow import FollowResult
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.main import main
 from cloudgpu.errors import ConnectError, UsageError
+from cloudgpu.run.agent_messages import Chunk, Verdict
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.progress import Note, RankOutput
-from cloudgpu.run.verdict import Chunk, Verdict
 
 
 @pytest.fixture

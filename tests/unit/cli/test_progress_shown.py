@@ -4,14 +4,13 @@ import io
 
 import pytest
 
-from cloudgpu.backends.events import StageChange
 from cloudgpu.cli import failure_notes
 from cloudgpu.cli.terminal.output import Output
 from cloudgpu.cli.terminal.progress import STAGES, ProgressPrinter, installer_line, resource_words, shorten_aws_error
 from cloudgpu.cli.terminal.progress_display import open_progress
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.engine.base import Event
-from cloudgpu.run.progress import LogFolder, MetricValue, Note, RankLine, RankOutput, ServiceAddress
+from cloudgpu.run.progress import LogFolder, MetricValue, Note, RankLine, RankOutput, ServiceAddress, StageChange
 
 CAPACITY = (
     "launching 2 instances: We currently do not have sufficient g4dn.xlarge capacity in the Availability Zone you "

@@ -9,12 +9,12 @@ import pytest
 
 from cloudgpu.catalog import load
 from cloudgpu.cli.planning.source import show_plan
-from cloudgpu.cli.render.running_plan import running_plan_lines
+from cloudgpu.cli.render.plan import running_plan_lines
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.loading.loader import resolve
 
 QUICKSTART = loader.load(Path(__file__).parents[3] / "recipes" / "quickstart" / "recipe.yaml")
 LINE = (

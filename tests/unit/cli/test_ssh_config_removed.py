@@ -7,8 +7,7 @@ import pytest
 from cloudgpu.cli.main import main
 from cloudgpu.paths import Home
 from cloudgpu.state.record_store import RecordStore
-from cloudgpu.state.ssh_config_record import record_folder
-from cloudgpu.state.user_ssh_config import SshFolder
+from cloudgpu.state.user_ssh_config import SshFolder, record_folder
 
 
 @pytest.fixture

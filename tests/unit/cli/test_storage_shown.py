@@ -8,9 +8,8 @@ import pytest
 
 from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
-from cloudgpu.catalog.storage import storage_price
-from cloudgpu.cli.main import main
-from cloudgpu.cli.render.storage import (
+from cloudgpu.catalog.prices import storage_price
+from cloudgpu.cli.commands.storage import (
     created_json,
     created_lines,
     creation_question,
@@ -19,6 +18,7 @@ from cloudgpu.cli.render.storage import (
     storage_lines,
     subnet_lines,
 )
+from cloudgpu.cli.main import main
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.subnets import MountSubnets, RegionNetwork, SubnetDecision, SubnetSeen
 from cloudgpu.state.storage_records import StorageRecord

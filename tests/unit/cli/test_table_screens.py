@@ -7,32 +7,32 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from cloudgpu.app.diagnostics.check import Diagnosis, DiagnosticReport
+from cloudgpu.app.diagnostics.doctor import Diagnosis, DiagnosticReport
 from cloudgpu.app.matrix.outcome import MatrixOutcome, RowOutcome
-from cloudgpu.app.planning.catalog_age import CatalogReading, CatalogStatus
-from cloudgpu.app.planning.catalog_refresh import RefreshResult, UnreadPart
+from cloudgpu.app.planning.catalog_refresh import CatalogReading, CatalogStatus, RefreshResult, UnreadPart
 from cloudgpu.app.planning.quota_report import quota_report_lines, report_subjects
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.backends.storage import StorageRow
 from cloudgpu.catalog import load
-from cloudgpu.catalog.snapshots.changes import Change
+from cloudgpu.catalog.snapshots.apply import Change
+from cloudgpu.cli.commands import catalog, image, quota, recipe, rehearsal_fault
+from cloudgpu.cli.commands.doctor import diagnostic_lines
+from cloudgpu.cli.commands.storage import storage_lines
 from cloudgpu.cli.main import main
-from cloudgpu.cli.render import catalog, fault, hosts, image, matrix, offers, plan, quota, recipe, rehearsal, status
-from cloudgpu.cli.render.doctor import diagnostic_lines
-from cloudgpu.cli.render.storage import storage_lines
+from cloudgpu.cli.render import hosts, matrix, offers, plan, rehearsal, status
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.hosts.host import HostsFile, Jump, OwnHost
 from cloudgpu.plan import planner
 from cloudgpu.plan.candidates.explain import explain
 from cloudgpu.plan.candidates.host_sets import HostSet
+from cloudgpu.plan.capacity import VcpuHeadroom
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.quota_headroom import VcpuHeadroom
+from cloudgpu.recipe.documentation import Summary
 from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.loading.loader import resolve
 from cloudgpu.recipe.schema import Metric
-from cloudgpu.recipe.summary import Summary
 from cloudgpu.rehearsal.client import NodeInfo, RehearsalClient, RehearsalStatus
 from cloudgpu.rehearsal.faults.scripts import FaultScript
 from cloudgpu.run.metrics import Measured
@@ -121,7 +121,7 @@ def test_rehearsal_fault_list():
         FaultScript("zone-dry", "One zone has no capacity, but the other zones do."),
         FaultScript("eventual-consistency", "A new resource is not found by the first call that refers to it."),
     )
-    check("rehearsal-fault-list", lambda width: fault.library_lines(library, ["zone-dry"], width))
+    check("rehearsal-fault-list", lambda width: rehearsal_fault.library_lines(library, ["zone-dry"], width))
 
 
 def test_quota():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.resources.base import Diff, ExistingResource, HandlerContext, Properties
+from cloudgpu.aws.resources.handler import Diff, ExistingResource, HandlerContext, Properties
 from cloudgpu.engine.base import AppliedStack, Event, PreviewStep, Stack
 from cloudgpu.engine.direct import journal as journal_module
 from cloudgpu.engine.direct.engine import DirectEngine, JournalAccount

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from cloudgpu.aws.resources.base import ExistingResource
-from cloudgpu.engine.direct.drift_repair import DriftCheckedResource, find_drift, repair_drift
+from cloudgpu.aws.resources.handler import ExistingResource
+from cloudgpu.engine.direct.register import DriftCheckedResource, find_drift, repair_drift
 from cloudgpu.engine.pulumi_cli.state import drift_checked_groups
 
 GROUP = "aws:ec2/securityGroup:SecurityGroup"

@@ -9,11 +9,10 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.plan import saved_plan
 from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.costs import CostItem
-from cloudgpu.state.attached_storage import AttachedStorage
 from cloudgpu.state.catalog_snapshots import SnapshotEntry
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
 from cloudgpu.state.run_record import RunRecord
-from cloudgpu.state.storage_records import StorageRecord
+from cloudgpu.state.storage_records import AttachedStorage, StorageRecord
 from tests.cluster_records import cluster_record
 from tests.manual_clock import ManualClock
 

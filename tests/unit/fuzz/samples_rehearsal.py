@@ -1,8 +1,8 @@
 """Valid requests and files of the rehearsal cloud, used as seeds by the fuzz targets."""
 
-from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import record
 from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
+from cloudgpu.rehearsal.nodes.values import NodeSpec
 
 SPEC = NodeSpec(
     "i-1",

@@ -13,25 +13,23 @@ from cloudgpu import bounds
 from cloudgpu.aws.ec2 import (
     baked_images,
     billing_times,
-    fleets,
     host_keys,
-    input_checks,
-    instance_types,
     instances,
     machine_images,
+    named_resources,
     registries,
-    reservations,
     subnets,
     tag_search,
 )
 from cloudgpu.aws.pricing import offers, prices, quotas
+from cloudgpu.aws.resources import fleet
 from cloudgpu.aws.storage import buckets, discovery, objects
 from cloudgpu.backends.sweep import cluster_resources
 from cloudgpu.catalog.snapshots.snapshot import TypeFacts
 from cloudgpu.errors import CloudGpuError
+from cloudgpu.plan.capacity import Reservation
 from cloudgpu.plan.named_resources import MachineImageSeen
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
-from cloudgpu.plan.reservations import Reservation
 from cloudgpu.plan.subnets import RegionNetwork
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import spoiled, spoiled_text, values, words
@@ -219,7 +217,7 @@ def _spot(answer: Any) -> None:
 
 
 def _types(answer: Any) -> None:
-    conforms(dict[str, TypeFacts], instance_types.describe_gpu_types(_clients(answer)))
+    conforms(dict[str, TypeFacts], instances.describe_gpu_types(_clients(answer)))
 
 
 def _limits(answer: Any) -> None:
@@ -281,7 +279,7 @@ def _own_images(answer: Any) -> None:
 
 
 def _reservation(answer: Any) -> None:
-    found = reservations.find_reservation(lambda _: _clients(answer), "cr-1", ["us-east-1"])
+    found = named_resources.find_reservation(lambda _: _clients(answer), "cr-1", ["us-east-1"])
     assert found is None or conforms(Reservation, found)
 
 
@@ -318,7 +316,7 @@ def _listing(answer: Any) -> None:
     for one in objects.list_objects(_clients(answer), "s3://b/a/"):
         conforms(type(one), one)
         assert one.size >= 0
-    input_checks.check_dataset(_clients(answer), "s3://b/a/")
+    named_resources.check_dataset(_clients(answer), "s3://b/a/")
 
 
 def _address(text: str) -> None:
@@ -327,7 +325,7 @@ def _address(text: str) -> None:
 
 
 def _shortfall(answer: Any) -> None:
-    err = fleets.shortfall_error(_clients(answer), "fleet-1", got=0, wanted=2)
+    err = fleet.shortfall_error(_clients(answer), "fleet-1", got=0, wanted=2)
     assert isinstance(err, CloudGpuError)
     raise err
 

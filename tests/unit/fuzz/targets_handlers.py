@@ -3,7 +3,7 @@
 import contextlib
 from typing import Any
 
-from cloudgpu.aws.resources.base import HandlerContext
+from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import HANDLERS, LOOKUPS, invoke
 from cloudgpu.errors import CloudGpuError
 from tests.manual_clock import ManualClock

@@ -14,8 +14,7 @@ from cloudgpu.app.clusters import status
 from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.snapshots.apply import apply_snapshot, unknown_gpus
-from cloudgpu.catalog.snapshots.document import parse_snapshot, to_document
-from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, merge_snapshots
+from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, merge_snapshots, parse_snapshot, to_document
 from cloudgpu.cli.render import status as show_status
 from cloudgpu.engine.direct import journal
 from cloudgpu.engine.direct.journal_state import Intent, Meta
@@ -26,13 +25,13 @@ from cloudgpu.engine.pulumi_cli.recovery import notes_in
 from cloudgpu.engine.role_grants import RoleGrants
 from cloudgpu.errors import NewerFormatError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
-from cloudgpu.ledger.times import from_text, to_text
+from cloudgpu.ledger.entry import from_text, to_text
 from cloudgpu.paths import Home
 from cloudgpu.plan import saved_plan
 from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.settings.sources import _file
-from cloudgpu.state import ssh_config_record
+from cloudgpu.state import user_ssh_config
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots, SnapshotEntry
 from cloudgpu.state.cluster_record import ClusterRecord, file_content
 from cloudgpu.state.cooldowns import Cooldowns
@@ -301,7 +300,7 @@ def _process_note(content: bytes) -> None:
 
 def _ssh_mark(content: bytes) -> None:
     written("home/clusters/lab/ssh-config.json", content)
-    told = ssh_config_record.remove_entries(_home(), "lab")
+    told = user_ssh_config.remove_entries(_home(), "lab")
     assert all(isinstance(one, str) for one in told)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cloudgpu.engine.direct.program.project import Project, read_project
+from cloudgpu.engine.direct.program.language_host import Project, read_project
 from cloudgpu.engine.plugin.configuration import read_configuration
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, spoiled, values

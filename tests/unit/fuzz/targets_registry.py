@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cloudgpu.app.planning.registry import manifests, web_files
+from cloudgpu.app.planning.registry import images, web_files
 from cloudgpu.app.planning.registry.http import (
     RegistryClient,
     RegistryDeniedError,
@@ -12,7 +12,7 @@ from cloudgpu.app.planning.registry.http import (
 )
 from cloudgpu.app.planning.registry.images import _described
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.launch.image_name import parse_image_name
+from cloudgpu.launch.containers import parse_image_name
 from cloudgpu.node.agent.fetch import http_request
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, spoiled_text, values, words
@@ -47,10 +47,10 @@ def _manifest(body: bytes) -> None:
 
 def _index(value: Any) -> None:
     if isinstance(value, dict):
-        conforms(dict[str, str], manifests.digests_by_platform(value))
-        size = manifests.packed_bytes(value)
+        conforms(dict[str, str], images.digests_by_platform(value))
+        size = images.packed_bytes(value)
         assert size is None or (conforms(int, size) and size >= 0)
-        conforms(str, manifests.config_digest(value))
+        conforms(str, images.config_digest(value))
 
 
 def _web_file(text: str) -> None:

@@ -15,26 +15,24 @@ from cloudgpu.errors import StateError
 from cloudgpu.files import FileRefusedError
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
-from cloudgpu.rehearsal.aws_api.schedule_expressions import is_valid_expression
-from cloudgpu.rehearsal.faults import conditions, scripts
+from cloudgpu.rehearsal.aws_api.scheduler import is_valid_expression
+from cloudgpu.rehearsal.faults import api_faults, scripts
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
 from cloudgpu.rehearsal.layout import RehearsalFiles
-from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes import host_state, record
+from cloudgpu.rehearsal.nodes import host, record
 from cloudgpu.rehearsal.nodes.boot import user_data
-from cloudgpu.rehearsal.nodes.boot.baked_images import Images
+from cloudgpu.rehearsal.nodes.boot.images import Images
 from cloudgpu.rehearsal.nodes.control import _request
 from cloudgpu.rehearsal.nodes.programs.sftp import Server
 from cloudgpu.rehearsal.nodes.servers import power_commands
 from cloudgpu.rehearsal.nodes.servers.command_stubs import _parsed as _parsed_command
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, parse_head
 from cloudgpu.rehearsal.nodes.servers.nvidia_smi import simulate_nvidia_smi as nvidia_smi
-from cloudgpu.rehearsal.nodes.values import spec_from_json, spec_to_json
-from cloudgpu.rehearsal.server import aws_chunked
+from cloudgpu.rehearsal.nodes.values import NodeSpec, spec_from_json, spec_to_json
+from cloudgpu.rehearsal.server import endpoint
 from cloudgpu.rehearsal.server.access_keys import AccessKey, Keyring
 from cloudgpu.rehearsal.server.access_keys import load as load_keys
-from cloudgpu.rehearsal.server.control import ControlApi
-from cloudgpu.rehearsal.server.control_auth import HEADER, sign_call
+from cloudgpu.rehearsal.server.control import HEADER, ControlApi, sign_call
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
 from cloudgpu.rehearsal.server.operation import identify
 from cloudgpu.rehearsal.server.sigv4 import Scope, SignatureError, verify
@@ -75,8 +73,8 @@ def _rules(value: Any) -> None:
 
 
 def _conditions(value: Any) -> None:
-    found = conditions.conditions_from(value)
-    conforms(conditions.Conditions, found)
+    found = api_faults.conditions_from(value)
+    conforms(api_faults.Conditions, found)
     found.is_retired("p2.xlarge")
     found.addresses_in("us-east-1a")
 
@@ -134,8 +132,8 @@ def _time(content: bytes) -> None:
 
 def _host_state(content: bytes) -> None:
     path = written("host.json", content)
-    found = host_state.load(path)
-    conforms(host_state.HostState, found)
+    found = host.load(path)
+    conforms(host.HostState, found)
 
 
 def _endpoint(content: bytes) -> None:
@@ -178,13 +176,13 @@ def _chunked(body: bytes) -> None:
     headers = Headers(
         {"x-amz-content-sha256": "STREAMING-", "x-amz-decoded-content-length": "5", "content-encoding": "aws-chunked"}
     )
-    found = aws_chunked.decode_body(HttpRequest("PUT", "/b/k", headers, body))
+    found = endpoint.decode_body(HttpRequest("PUT", "/b/k", headers, body))
     assert len(found.body) == 5
 
 
 def _chunked_length(text: str) -> None:
     headers = Headers({"x-amz-content-sha256": "STREAMING-", "x-amz-decoded-content-length": text})
-    aws_chunked.decode_body(HttpRequest("PUT", "/b/k", headers, CHUNKED))
+    endpoint.decode_body(HttpRequest("PUT", "/b/k", headers, CHUNKED))
 
 
 class _Controlled:
@@ -287,7 +285,7 @@ def _packet(kind: int, *parts: bytes) -> bytes:
 
 
 def _bucket_tags(body: bytes) -> None:
-    from cloudgpu.rehearsal.aws_api.s3_buckets import requested_tags
+    from cloudgpu.rehearsal.aws_api.s3 import requested_tags
 
     conforms(dict[str, str], dict(requested_tags(body)))
 
@@ -295,7 +293,7 @@ def _bucket_tags(body: bytes) -> None:
 def _policy(value: Any) -> None:
     from types import SimpleNamespace
 
-    from cloudgpu.rehearsal.aws_api.iam_permissions import allows, trusts
+    from cloudgpu.rehearsal.aws_api.iam_service import allows, trusts
 
     for document in (value, json.dumps(value)):
         role = SimpleNamespace(assume_role_policy_document=document, policies={"a": document})
@@ -304,8 +302,8 @@ def _policy(value: Any) -> None:
 
 
 def _launch_data(text: str) -> None:
+    from cloudgpu.rehearsal.aws_api.dispatch import AwsError
     from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
-    from cloudgpu.rehearsal.aws_api.rules import AwsError
 
     wanted = MergedLaunchRequest.__new__(MergedLaunchRequest)
     object.__setattr__(wanted, "data", {"UserData": text})
@@ -318,7 +316,7 @@ def _host_request(line: bytes) -> None:
 
 
 def _json_call(body: bytes) -> None:
-    from cloudgpu.rehearsal.aws_api.json_service import answer, paginate
+    from cloudgpu.rehearsal.aws_api.dispatch import answer, paginate
 
     actions = {"List": lambda _world, _region, params: {"rows": paginate(["a", "b"], params)[0]}}
     status, _headers, text = answer(actions, None, "us-east-1", "Service.List", body)  # type: ignore[arg-type]

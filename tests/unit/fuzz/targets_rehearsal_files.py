@@ -8,7 +8,7 @@ from cloudgpu.rehearsal.ended_instances import ended_instances
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.server import process
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
-from cloudgpu.rehearsal.server.request_guard import body_error
+from cloudgpu.rehearsal.server.http_server import body_error
 from tests.unit.fuzz.hostile import files, spoiled
 from tests.unit.fuzz.target import Target, scratch, written
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.transfer import fetch, git_repository, glob, ignore, node_program, patterns, transfer
+from cloudgpu.ssh.transfer import fetch, git_files, glob, node_program, transfer
 from cloudgpu.ssh.transfer.listing import SkippedDownload
 from cloudgpu.ssh.transfer.node_tree import MARK, Entry, RefusedError, take_entries
 from tests.unit.fuzz.conformity import conforms
@@ -77,8 +77,8 @@ def _entries(data: bytes) -> None:
 
 
 def _ignored(content: bytes) -> None:
-    rules = ignore.parse(content)
-    str(ignore.decide(b"a/b/c.txt", directory=False, own=[rules], git=[]))
+    rules = git_files.parse(content)
+    str(git_files.decide(b"a/b/c.txt", directory=False, own=[rules], git=[]))
 
 
 def _index_entry(name: bytes, *, compressed: bool) -> bytes:
@@ -93,12 +93,12 @@ def _index(version: int) -> bytes:
 
 def _tracked(content: bytes) -> None:
     for hash_bytes in (20, 32):
-        with contextlib.suppress(git_repository.UnreadableIndexError):
-            conforms(frozenset[bytes], git_repository.tracked_names(content, hash_bytes))
+        with contextlib.suppress(git_files.UnreadableIndexError):
+            conforms(frozenset[bytes], git_files.tracked_names(content, hash_bytes))
 
 
 def _git_settings(content: bytes) -> None:
-    conforms(dict[str, str], git_repository.parse_settings(content.decode(errors="replace")))
+    conforms(dict[str, str], git_files.parse_settings(content.decode(errors="replace")))
 
 
 def _glob(data: bytes) -> None:
@@ -108,7 +108,7 @@ def _glob(data: bytes) -> None:
 
 
 def _pattern(text: str) -> None:
-    patterns.path_matcher([text])("a/b.txt")
+    glob.path_matcher([text])("a/b.txt")
 
 
 TARGETS = (

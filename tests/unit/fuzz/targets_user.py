@@ -17,26 +17,24 @@ from cloudgpu.app.access.tunnels import parse_port_forwards
 from cloudgpu.app.runs import datasets
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.backends.hosts import backend, create, scan
-from cloudgpu.backends.hosts.agent_messages import (
+from cloudgpu.backends.hosts.delete import HostTeardown
+from cloudgpu.backends.hosts.nodes import (
     ExtendedResponse,
     HostFacts,
     LeasesResponse,
     LeaveResponse,
     TakenResponse,
 )
-from cloudgpu.backends.hosts.delete import HostTeardown
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.catalog.gpu_spec import find_spec_mismatch, types_for_spec, why_no_such_gpu
-from cloudgpu.catalog.memory_text import parse_gib
+from cloudgpu.catalog.gpu_spec import find_spec_mismatch, parse_gib, types_for_spec, why_no_such_gpu
 from cloudgpu.cli.commands.extend import _parse_expiry
+from cloudgpu.cli.options.environment import read_env_file
 from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.decoding import decode_as
 from cloudgpu.errors import CloudGpuError, RecipeError, RemoteCommandError
-from cloudgpu.hosts.host import HostsFile, OwnHost
+from cloudgpu.hosts.host import HostSeen, HostsFile, OwnHost
 from cloudgpu.hosts.loading import load as load_hosts
-from cloudgpu.hosts.usage import HostSeen
 from cloudgpu.recipe.loading.document import as_yaml, parse
-from cloudgpu.recipe.loading.env_file import read_env_file
 from cloudgpu.recipe.loading.loader import load, validate_recipe
 from cloudgpu.recipe.loading.set_option import assign
 from cloudgpu.recipe.matrix import read_axes
@@ -44,13 +42,20 @@ from cloudgpu.recipe.schema import Metric, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.recipe.units import DurationS, SizeGib
 from cloudgpu.run.agent import Agent, AgentReply, _answers, _lines, require_shape
+from cloudgpu.run.agent_messages import (
+    Chunk,
+    SpotNotice,
+    Verdict,
+    append_times,
+    combine_verdicts,
+    first_offset_since,
+    stored_times,
+)
 from cloudgpu.run.containers.images import _node_image, _read
 from cloudgpu.run.containers.requests import NodeImage
-from cloudgpu.run.log_times import append_times, first_offset_since, stored_times
 from cloudgpu.run.metrics import Metrics
 from cloudgpu.run.node_health import Health, _ready
 from cloudgpu.run.transport import NodeTransport, describe_transport
-from cloudgpu.run.verdict import Chunk, SpotNotice, Verdict, combine_verdicts
 from cloudgpu.settings import load as load_settings
 from cloudgpu.ssh.keys import read_public
 from cloudgpu.ssh.known_hosts import authority_note, known_keys
@@ -298,7 +303,7 @@ def _described_host(value: Any) -> None:
 
 
 def _image_answer(value: Any) -> None:
-    from cloudgpu.launch.image_name import parse_image_name
+    from cloudgpu.launch.containers import parse_image_name
 
     if isinstance(value, Mapping):
         found = _node_image(parse_image_name("a:1"), _read(0, value))

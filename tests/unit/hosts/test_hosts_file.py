@@ -7,8 +7,7 @@ import pytest
 
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.hosts.host import HostsFile, Jump
-from cloudgpu.hosts.inventory_update import fill_scanned_fields
-from cloudgpu.hosts.loading import HostsFileError, load
+from cloudgpu.hosts.loading import HostsFileError, fill_scanned_fields, load
 
 KEY = "SHA256:jv2UE6xOw9GZ2Ye0hs1KxlcX3kTyXQ0gEVXrrNzgTno"
 WHOLE = f"""

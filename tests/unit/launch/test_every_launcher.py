@@ -11,7 +11,7 @@ from cloudgpu.errors import RecipeError
 from cloudgpu.launch.inter_node_ssh import subnet
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.launch.launchers.registry import LAUNCHERS, launch
-from cloudgpu.recipe.rules.reserved_names import LAUNCHER_VARIABLES
+from cloudgpu.recipe.rules.text import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Launch, Recipe
 from tests.unit.launch.test_torchrun import CTX, GOLDEN, nodes
 

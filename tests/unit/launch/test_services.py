@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from cloudgpu.launch.inventory import Inventory, Node, default_local_port, loopback_address
-from cloudgpu.launch.launchers.registry import launch
+from cloudgpu.launch.launchers.registry import launch, with_services
 from cloudgpu.launch.ranks import LaunchContext
-from cloudgpu.launch.side_services import with_services
 from cloudgpu.recipe.schema import Recipe
 
 NODE = Node(0, "i-0", "203.0.113.1", 22, "ubuntu", ("SHA256:x",), "10.0.0.2", "p3dn.24xlarge", "us-east-1c", "V100", 2,

@@ -12,7 +12,7 @@ from cloudgpu.launch.launchers.registry import launch, launcher
 from cloudgpu.launch.launchers.torchrun import torchrun
 from cloudgpu.launch.ports import gang_port, master_port
 from cloudgpu.launch.ranks import LaunchContext
-from cloudgpu.recipe.rules.reserved_names import LAUNCHER_VARIABLES
+from cloudgpu.recipe.rules.text import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Recipe
 
 RESERVED = LAUNCHER_VARIABLES["torchrun"]

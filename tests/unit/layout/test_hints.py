@@ -60,7 +60,7 @@ QUOTING = re.compile(r"^(?:command|shlex\.(?:quote|join)|[\w.]*\.aws)\(")
 # These build commands that programs run, not suggestions for users; their own tests run those commands.
 PROGRAMS = (
     *("launch", "node/bootstrap", "node/containers", "node/mounts", "rehearsal/nodes", "rehearsal/aws_api", "text.py"),
-    *("app/planning/recipe_scaffold_launchers.py", "recipe/template.py"),
+    *("app/planning/recipe_scaffold.py", "recipe/template.py"),
 )
 ALLOWED = {
     # assignments for a program, not for a person
@@ -69,7 +69,7 @@ ALLOWED = {
     # constant variable names, followed by quoted values
     ("backends/aws/engines.py", "name"),
     ("cli/render/rehearsal.py", "name"),
-    ("recipe/rules/arguments.py", "name"),
+    ("recipe/rules/launch.py", "name"),
     ("cli/render/rehearsal.py", "' '.join(unset)"),
     # names of options in messages
     ("recipe/matrix.py", "name"),

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.rehearsal.state.pickling import MODULES_OF_0_1
+from cloudgpu.rehearsal.state.store import MOVED_MODULES
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("cloudgpu", "infra", "scripts", "benchmarks", "tests")
 IMPORT_FROM = re.compile(r"\bfrom (cloudgpu(?:\.\w+)*) import (\w+(?:, \w+)*)")
 IMPORT = re.compile(r"\bimport (cloudgpu(?:\.\w+)*)(?![\w{.])")
 MODULE = re.compile(r"^cloudgpu(?:\.\w+)+$")
-NO_MODULES = {"cloudgpu.cluster", "cloudgpu.d", "cloudgpu.toml", *MODULES_OF_0_1}
+NO_MODULES = {"cloudgpu.cluster", "cloudgpu.d", "cloudgpu.toml", *MOVED_MODULES}
 """A Docker label, a directory, a file, and modules as snapshots of earlier versions name them."""
 
 

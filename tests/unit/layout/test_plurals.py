@@ -21,11 +21,11 @@ CHECKED = {
     "app/clusters/delete_many.py": "count",
     "catalog/quotas.py": "letters",  # a family of instance types, not a count
     "backends/aws/clusters/create.py": "plan.nodes",  # more than one
-    "backends/aws/sweep/query.py": "len(to_search)",  # all regions of an account
-    "cli/render/cost.py": "report.omitted",
+    "backends/aws/sweep/sweep.py": "len(to_search)",  # all regions of an account
+    "cli/commands/cost.py": "report.omitted",
     "node/agent/gang/spec.py": "gang.nodes",
     "plan/checks/launch.py": "total",
-    "plan/checks/market.py": "nodes",
+    "plan/checks/market_and_budget.py": "nodes",
     "recipe/matrix.py": "count",
     "rehearsal/nodes/fleet.py": "LIMIT_DAYS",
     "run/containers/images.py": "len(agents)",

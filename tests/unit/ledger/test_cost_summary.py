@@ -21,11 +21,10 @@ from hypothesis import strategies as st
 from cloudgpu.errors import LedgerError
 from cloudgpu.ledger import database, schema, summary, summary_queries
 from cloudgpu.ledger.billing import charges as charges_of
-from cloudgpu.ledger.entry import Surcharge
+from cloudgpu.ledger.entry import VERSION, Surcharge
 from cloudgpu.ledger.report import PERIODS, By, ReportQuery, report
-from cloudgpu.ledger.sqlite_report import sqlite_report
 from cloudgpu.ledger.store import Ledger, open_ledger
-from cloudgpu.ledger.version import VERSION
+from cloudgpu.ledger.summary_queries import sqlite_report
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOW = NOON + timedelta(hours=2)

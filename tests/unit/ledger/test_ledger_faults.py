@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from cloudgpu.errors import LedgerError
 from cloudgpu.ledger import database
+from cloudgpu.ledger.entry import VERSION
 from cloudgpu.ledger.store import open_ledger
-from cloudgpu.ledger.version import VERSION
 
 WRITER = """
 import sys

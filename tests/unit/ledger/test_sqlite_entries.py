@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 from cloudgpu.ledger.entry import Surcharge
-from cloudgpu.ledger.sqlite_report import sqlite_entries
+from cloudgpu.ledger.summary_queries import sqlite_entries
 
 
 @pytest.fixture

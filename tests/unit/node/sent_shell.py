@@ -10,17 +10,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from cloudgpu.app.runs import failed_nodes
+from cloudgpu.app.runs import lost_nodes
 from cloudgpu.backends.hosts import prepare
-from cloudgpu.launch import containers, script
+from cloudgpu.launch import containers
+from cloudgpu.launch.command import _starter
 from cloudgpu.launch.launchers.registry import launch
 from cloudgpu.node import expiry
 from cloudgpu.node.agent.containers import net_plugin, run_container
 from cloudgpu.node.bootstrap import bootstrap_script, image_cleanup_script, pack_script
 from cloudgpu.node.mounts import DataMount, build_mount_order
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run import agent
-from cloudgpu.run.containers import setup
+from cloudgpu.run import agent, setup
 from cloudgpu.run.data import copies
 from cloudgpu.ssh.base import Result
 from cloudgpu.ssh.transfer import transfer
@@ -86,15 +86,15 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
     "infra/gpu_cluster/user_data.py: _EXPIRY": (expiry_hook(datetime(2026, 11, 22, 3, 4, 5, tzinfo=UTC)),),
     "cloudgpu/node/expiry.py: _RUN": (expiry._RUN,),
     "cloudgpu/app/runs/follow.py: agent.home": (image_cleanup_script(),),
-    "cloudgpu/app/runs/failed_nodes.py: script": recorded(failed_nodes.bootstrap_log),
+    "cloudgpu/app/runs/lost_nodes.py: script": recorded(lost_nodes.bootstrap_log),
     "cloudgpu/backends/hosts/prepare.py: command": tuple(
         line for tools in prepare._COMMANDS.values() for lines in tools.values() for line in lines
     ),
     "cloudgpu/launch/containers.py: _ENTER": (containers._ENTER,),
     "cloudgpu/launch/inter_node_ssh.py: ssh_shim": (LAUNCHED["ssh/bin/ssh"],),
-    "cloudgpu/launch/script.py: _starter": (
-        script._starter(HERE).content,
-        script._starter(replace(HERE, interpreter="/opt/new tools/bin/python")).content,
+    "cloudgpu/launch/command.py: _starter": (
+        _starter(HERE).content,
+        _starter(replace(HERE, interpreter="/opt/new tools/bin/python")).content,
     ),
     "cloudgpu/launch/launchers/deepspeed.py: _starter": (LAUNCHED["deepspeed/with-ssh"],),
     "cloudgpu/launch/launchers/mpirun.py: _starter": (LAUNCHED["mpi/mpirun"],),
@@ -110,7 +110,7 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
     "cloudgpu/node/mounts/command.py: _S3FS": tuple({o.argv[2] for o in ORDERS if o.argv[:2] == ("/bin/sh", "-c")}),
     "cloudgpu/run/agent.py: _MAKE": (agent._MAKE,),
     "cloudgpu/run/containers/requests.py: SCRIPT": (net_plugin.SCRIPT,),
-    "cloudgpu/run/containers/setup.py: _ENTER": (setup._ENTER,),
+    "cloudgpu/run/setup.py: _ENTER": (setup._ENTER,),
     "cloudgpu/run/agent.py: _PATHS_SCRIPT": (agent._PATHS_SCRIPT,),
     "cloudgpu/run/data/copies.py: '&& test -w'": recorded(copies.create_user_directory, "/data/sets of all"),
     "cloudgpu/run/data/copies.py: '&& sudo -n chown \"$(id -u):$(id -g)\"'": recorded(

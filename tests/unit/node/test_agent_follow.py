@@ -13,7 +13,7 @@ from cloudgpu.node.agent import proc
 from cloudgpu.node.agent.gang import follow
 from cloudgpu.node.agent.gang.follow import LogReader
 from cloudgpu.node.agent.spot_notice import SpotNotice
-from cloudgpu.run.verdict import Chunk
+from cloudgpu.run.agent_messages import Chunk
 from tests.bad_http.server import http_response, raw_server
 
 TEXT = st.lists(st.sampled_from([b"a", b"\n", "ä".encode(), "€".encode(), "😀".encode(), b"\xff", b"\r"]), max_size=60)

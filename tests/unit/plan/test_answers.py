@@ -9,12 +9,11 @@ import pytest
 from cloudgpu.app.planning.planner import read_sets
 from cloudgpu.catalog import load
 from cloudgpu.plan import planner
+from cloudgpu.plan.capacity import VcpuHeadroom
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.quota_headroom import VcpuHeadroom
-from cloudgpu.recipe.loading.loader import LoadedRecipe
-from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.loading.loader import LoadedRecipe, resolve
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()

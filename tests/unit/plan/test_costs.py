@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cloudgpu.catalog import load
-from cloudgpu.catalog.other_prices import other_price
+from cloudgpu.catalog.prices import other_price
 from cloudgpu.ledger.billing import MINIMUM_S
 from cloudgpu.plan import planner
 from cloudgpu.plan.costs import SHORTEST_CHARGE_S, CostItem, items_besides_nodes, total_usd, unpriced
 from cloudgpu.plan.named_resources import DatasetSeen, NamedResources
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.recipe.loading.validation_errors import field_problems
+from cloudgpu.recipe.loading.document import field_problems
 from cloudgpu.recipe.rules import registry as rules
 from cloudgpu.recipe.schema import Recipe
 

@@ -12,10 +12,9 @@ from cloudgpu.catalog import load
 from cloudgpu.cli.render.offers import explanation_lines, offers_json, offers_lines
 from cloudgpu.plan import planner
 from cloudgpu.plan.candidates.explain import explain, group_by_rule
+from cloudgpu.plan.capacity import Reservation, VcpuHeadroom
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.quota_headroom import VcpuHeadroom
-from cloudgpu.plan.reservations import Reservation
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()

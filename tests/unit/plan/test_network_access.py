@@ -6,7 +6,7 @@ from datetime import date
 import pytest
 
 from cloudgpu.catalog import load
-from cloudgpu.plan import lookups, planner
+from cloudgpu.plan import planner, planner_input
 from cloudgpu.plan.network_access import NetworkRequest, choose_public_address, several_interfaces
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
@@ -144,7 +144,7 @@ def test_extra_network_card_counts_as_an_additional_interface():
 
 def test_elastic_ips_are_queried_only_if_possibly_needed():
     def asked(network: NetworkRequest, **resources):
-        return lookups.regions_needing_elastic_ips(recipe(**resources), CATALOG, "us-east-1", network)
+        return planner_input.regions_needing_elastic_ips(recipe(**resources), CATALOG, "us-east-1", network)
 
     assert asked(NetworkRequest()) == ("us-east-1",)
     assert asked(NetworkRequest(), instance_type="p3dn.24xlarge") == ()

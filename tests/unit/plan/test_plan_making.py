@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
 from cloudgpu.cli.render.plan import plan_summary
-from cloudgpu.plan import lookups, planner
+from cloudgpu.plan import planner, planner_input
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.digest import digest
@@ -74,7 +74,7 @@ def test_basic_plan_has_expected_candidates_and_costs():
 
 
 def test_plan_resolves_current_machine_image_for_each_gpu():
-    wanted = lookups.images_to_resolve(on(any_of=["T4:4", "V100:8"]), CATALOG, "us-east-1")
+    wanted = planner_input.images_to_resolve(on(any_of=["T4:4", "V100:8"]), CATALOG, "us-east-1")
     assert [(name.split("/")[3], region) for name, region in wanted] == [
         ("canonical", "us-east-1"),
         ("deeplearning", "us-east-1"),
@@ -87,7 +87,7 @@ def test_plan_resolves_current_machine_image_for_each_gpu():
 
 def test_custom_machine_image_is_not_looked_up():
     own = recipe(resources={"instance_type": "p3dn.24xlarge", "image": "ami-0123456789abcdef0"})
-    assert lookups.images_to_resolve(own, CATALOG, "us-east-1") == ()
+    assert planner_input.images_to_resolve(own, CATALOG, "us-east-1") == ()
     (first, *_) = make(own).candidates
     assert (first.image, first.image_parameter) == ("ami-0123456789abcdef0", "")
 
@@ -371,8 +371,8 @@ def test_errors_are_listed_before_warnings_and_notes():
 
 def test_offers_are_queried_only_for_valid_types_and_regions():
     wanted = on(any_of=["V100:8", "p3.16xlarge", "nope.large"], regions=["us-east-1", "us-nowhere-1"])
-    assert lookups.offers_to_query(wanted, CATALOG, "us-west-2") == (("p3dn.24xlarge", "us-east-1"),)
-    assert lookups.offers_to_query(recipe(), CATALOG, "us-west-2") == (("p3dn.24xlarge", "us-west-2"),)
+    assert planner_input.offers_to_query(wanted, CATALOG, "us-west-2") == (("p3dn.24xlarge", "us-east-1"),)
+    assert planner_input.offers_to_query(recipe(), CATALOG, "us-west-2") == (("p3dn.24xlarge", "us-west-2"),)
 
 
 OPTIONS = [*CATALOG.types, "V100:8", "V100:4", "T4:1", "A10G:8", "A100:8", "H900:8", "x.large", "V100", "T4:²"]

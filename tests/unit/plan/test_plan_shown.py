@@ -10,7 +10,7 @@ from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.loading.loader import resolve
 from cloudgpu.recipe.schema import Recipe
 
 QUICKSTART = loader.load(Path(__file__).parents[3] / "recipes" / "quickstart" / "recipe.yaml")

@@ -9,9 +9,8 @@ import pytest
 from cloudgpu.catalog import load
 from cloudgpu.plan import planner
 from cloudgpu.plan.network_access import NetworkRequest
-from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.plan import Quotes, StorageSeen
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.plan.subnets import RegionNetwork, SubnetSeen
 from cloudgpu.recipe.schema import Recipe
 

@@ -7,9 +7,9 @@ import pytest
 
 from cloudgpu.catalog import load
 from cloudgpu.plan import planner
+from cloudgpu.plan.capacity import Reservation
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.reservations import Reservation
 from cloudgpu.recipe.schema import Recipe
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -10,16 +10,15 @@ from packaging.specifiers import SpecifierSet
 
 from cloudgpu.backends.lifecycle.launch_request import node_kind
 from cloudgpu.catalog import load
+from cloudgpu.catalog.compatibility import FabricMinimum, FrameworkImage, NgcMonth, Software, TorchWheels, software
 from cloudgpu.catalog.images import bare_image, carried_driver, driver_for
-from cloudgpu.catalog.software import FabricMinimum, FrameworkImage, NgcMonth, Software, TorchWheels, software
 from cloudgpu.node.bootstrap import bootstrap_script
 from cloudgpu.node.bootstrap.rendering import EFA_INSTALLER
 from cloudgpu.plan import planner
 from cloudgpu.plan.candidates import exclusions
-from cloudgpu.plan.checks.software_container import container_choices, image_support, repository
-from cloudgpu.plan.checks.software_tags import parse_image_tag
+from cloudgpu.plan.checks.software_container import container_choices, image_support, parse_image_tag, repository
 from cloudgpu.plan.checks.software_torch import allows, backends_for, series_for, torch_bounds, torch_misfit, wheels_of
-from cloudgpu.plan.node_driver import machine_image, node_driver
+from cloudgpu.plan.node_software import machine_image, node_driver
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.schema import PythonEnvironment, Recipe

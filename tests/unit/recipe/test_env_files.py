@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.cli.options.environment import read_env_file
 from cloudgpu.errors import UsageError
-from cloudgpu.recipe.loading.env_file import read_env_file
 
 GOOD = r"""
 # a comment

@@ -4,7 +4,7 @@ import pytest
 
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.loading.loader import resolve
 from cloudgpu.recipe.matrix import Axis, combinations
 
 WHOLE = """\

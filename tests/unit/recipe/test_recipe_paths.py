@@ -8,7 +8,7 @@ from cloudgpu.cli.main import main
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.loading import loader
 from cloudgpu.recipe.loading.files import EVERYWHERE
-from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.loading.loader import resolve
 
 RECIPE = """\
 schema: 1

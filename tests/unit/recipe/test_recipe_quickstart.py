@@ -8,7 +8,7 @@ from pathlib import Path
 from cloudgpu.paths import bundled_folder
 from cloudgpu.recipe import template
 from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.loading.loader import resolve
 
 FOLDER = Path(__file__).parents[3] / "recipes" / "quickstart"
 LOADED = loader.load(FOLDER / "recipe.yaml")

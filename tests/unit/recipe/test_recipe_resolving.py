@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.digest import digest
 from cloudgpu.recipe.loading import document, loader
-from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.loading.loader import resolve
 
 TEXT = """\
 schema: 1

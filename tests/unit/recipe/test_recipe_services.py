@@ -4,7 +4,7 @@ import pytest
 
 from cloudgpu.recipe.rules.registry import rule_problems
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.service import Endpoint
+from cloudgpu.recipe.sections.launch import Endpoint
 
 
 def recipe(service=None, *, launcher="service", beside=(), **more) -> Recipe:

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.catalog.catalog import load
-from cloudgpu.catalog.software import software
+from cloudgpu.catalog.compatibility import software
 from cloudgpu.launch.command import HOSTFILE
 from cloudgpu.launch.containers import DockerEngine
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.launch.launchers.registry import launch
+from cloudgpu.launch.launchers.registry import launch, with_services
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
-from cloudgpu.launch.side_services import with_services
 from cloudgpu.recipe.loading import loader
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.containers.requests import NodeImage, NodeRunPaths, container_start_fields, exec_prefixes

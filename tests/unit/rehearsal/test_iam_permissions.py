@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from moto.iam.models import iam_backends
 
-from cloudgpu.rehearsal.aws_api.iam_permissions import allows, trusts
+from cloudgpu.rehearsal.aws_api.iam_service import allows, trusts
 
 ARN = "arn:aws:ec2:us-east-1:123456789012:instance/i-1"
 ALLOW = {"Effect": "Allow", "Action": "ec2:*", "Resource": "*"}

@@ -3,7 +3,7 @@
 import pytest
 
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
-from cloudgpu.rehearsal.server.model_routing import find_operation
+from cloudgpu.rehearsal.server.services import find_operation
 
 COPY = {"X-Amz-Copy-Source": "/bucket/other"}
 

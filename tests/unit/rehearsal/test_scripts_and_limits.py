@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.errors import StateError
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
-from cloudgpu.rehearsal.aws_api.launch.fleet_allocation import FleetCapacity, Pool, allocate
+from cloudgpu.rehearsal.aws_api.launch.fleets import FleetCapacity, Pool, allocate
 from cloudgpu.rehearsal.faults.api_faults import FaultRules, MatchedCall
 from cloudgpu.rehearsal.server.access_keys import load, load_or_create
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest

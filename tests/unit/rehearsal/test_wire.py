@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.rehearsal.server import control_auth
-from cloudgpu.rehearsal.server.aws_chunked import decode_body, is_streaming
-from cloudgpu.rehearsal.server.control_auth import sign_call, signature_is_valid
-from cloudgpu.rehearsal.server.endpoint import forbidden_response
+from cloudgpu.rehearsal.server import control
+from cloudgpu.rehearsal.server.control import sign_call, signature_is_valid
+from cloudgpu.rehearsal.server.endpoint import decode_body, forbidden_response, is_streaming
 from cloudgpu.rehearsal.server.http_message import DropConnectionError, Headers, HttpRequest, HttpResponse
 from cloudgpu.rehearsal.server.http_server import LoopbackServer
 
@@ -63,7 +62,7 @@ def test_control_signature_is_valid_only_for_its_call():
 def test_control_signature_is_valid_only_near_its_time(monkeypatch, offset_s, valid):
     """A signature from the future would otherwise stay valid until long after its time."""
     value = sign_call("secret", "PUT", "/_cloudgpu/stop", b"", at=1_000_000.0)
-    monkeypatch.setattr(control_auth.time, "time", lambda: 1_000_000.0 + offset_s)
+    monkeypatch.setattr(control.time, "time", lambda: 1_000_000.0 + offset_s)
     assert signature_is_valid("secret", value, "PUT", "/_cloudgpu/stop", b"") == valid
 
 

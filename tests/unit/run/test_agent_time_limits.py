@@ -5,14 +5,14 @@ import re
 
 import pytest
 
-from cloudgpu.backends.hosts.agent_messages import TakenResponse
+from cloudgpu.backends.hosts.nodes import TakenResponse
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.node.agent import main
 from cloudgpu.node.agent.heartbeat import EVERY_S, LONG_VERBS
 from cloudgpu.run import agent as module
 from cloudgpu.run.agent import Agent, ask_once, require_shape
-from cloudgpu.ssh.failure_text import TimeLimitError
+from cloudgpu.ssh.base import TimeLimitError
 from tests.fake_host import FakeHost, ScriptedResult
 
 NODE = Node(1, "blue@pair", "10.77.0.12", 2222, "lab", ("SHA256:x",), "10.77.0.12", "", "blue", "V100", 8, False)

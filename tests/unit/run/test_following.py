@@ -13,10 +13,10 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
 from cloudgpu.run import agent_reader
 from cloudgpu.run.agent import Agent, SilentAgentError
+from cloudgpu.run.agent_messages import Chunk, SpotNotice, Verdict, combine_verdicts
 from cloudgpu.run.follow import follow
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.run.verdict import Chunk, SpotNotice, Verdict, combine_verdicts
-from cloudgpu.ssh.failure_text import TimeLimitError
+from cloudgpu.ssh.base import TimeLimitError
 from cloudgpu.ssh.handshake import AuthRefusedError
 from tests.fake_host import FakeHost, ScriptedResult
 from tests.manual_clock import ManualClock

@@ -9,14 +9,14 @@ import pytest
 from cloudgpu.errors import CloudGpuError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
-from cloudgpu.recipe.sections.metrics import Metric
+from cloudgpu.recipe.sections.launch import Metric
 from cloudgpu.run import metric_series
 from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
+from cloudgpu.run.agent_messages import Chunk, Verdict
 from cloudgpu.run.follow import follow
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.metric_series import Series
 from cloudgpu.run.metrics import Measured, Metrics
-from cloudgpu.run.verdict import Chunk, Verdict
 from tests.fake_host import FakeHost, ScriptedResult
 from tests.manual_clock import ManualClock
 

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from cloudgpu.paths import RunPaths
 from cloudgpu.run import log_store
+from cloudgpu.run.agent_messages import Chunk, Verdict
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.run.verdict import Chunk, Verdict
 
 
 def chunks(raw: bytes, size: int) -> list[Chunk]:

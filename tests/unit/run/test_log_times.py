@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from cloudgpu.node.agent.gang.log_times import format_entry
 from cloudgpu.paths import RunPaths
 from cloudgpu.run import log_store
+from cloudgpu.run.agent_messages import Chunk, parse_times
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.run.log_times import parse_times
-from cloudgpu.run.verdict import Chunk
 
 START = datetime(2026, 11, 27, 9, 12, tzinfo=UTC)
 

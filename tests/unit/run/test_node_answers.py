@@ -12,8 +12,8 @@ from cloudgpu.errors import RemoteCommandError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.node.agent.gang.follow import _encoded
 from cloudgpu.run.agent import Agent, AgentReplyError, _lines, _split_output, ask_once, count_field
+from cloudgpu.run.agent_messages import Chunk, Verdict
 from cloudgpu.run.start import secret_values
-from cloudgpu.run.verdict import Chunk, Verdict
 from tests.fake_host import FakeHost, ScriptedResult
 
 NODE = Node(0, "i-0", "127.0.0.2", 22, "u", ("SHA256:x",), "127.0.0.2", "g5.xlarge", "z", "A10G", 1, True)

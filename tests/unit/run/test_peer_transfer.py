@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.run.data.peer_transfer import transfer_rounds
-from cloudgpu.ssh.certificate import generate_certificate
+from cloudgpu.ssh.keys import generate_certificate
 
 
 @given(st.integers(1, 40), st.integers(0, 300), st.integers(1, 8))

@@ -8,10 +8,9 @@ from pathlib import Path
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.inter_node_ssh import write_ssh_files
 from cloudgpu.run.job import Job
 from cloudgpu.run.stage import Staged
-from cloudgpu.run.start import describe_gang, rank_launches
+from cloudgpu.run.start import describe_gang, rank_launches, write_ssh_files
 from tests.fake_host import FakeHost, ScriptedResult
 
 RUN = "/home/ubuntu/.cloudgpu/runs/reduce-1"

@@ -14,6 +14,7 @@ from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import RunPaths
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent
+from cloudgpu.run.agent_messages import Verdict
 from cloudgpu.run.follow import follow
 from cloudgpu.run.job import Job
 from cloudgpu.run.log_store import LogStore
@@ -21,7 +22,6 @@ from cloudgpu.run.progress import Note
 from cloudgpu.run.stage import Staged
 from cloudgpu.run.start import start
 from cloudgpu.run.transport import NodeTransport, describe_transport, slowest
-from cloudgpu.run.verdict import Verdict
 from cloudgpu.state.run_record import RunRecord
 from tests.fake_host import FakeHost, ScriptedResult
 from tests.manual_clock import ManualClock

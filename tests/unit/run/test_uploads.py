@@ -3,7 +3,7 @@
 import json
 
 from cloudgpu.run.collect import collect
-from cloudgpu.run.data import uploads
+from cloudgpu.run.data import s3_transfers
 from cloudgpu.run.data.files import S3Service
 from tests.fake_host import ScriptedResult
 from tests.unit.run.test_staging import agents, job
@@ -23,7 +23,7 @@ def test_each_node_uploads_to_its_own_prefix_below_the_run():
     nodes = agents(2)
     for agent in nodes:
         agent.host.on("keep$", ScriptedResult(stdout='{"keeping": "x", "started": true}\n'))
-    uploads.start_uploads(job(**OUTPUTS), nodes, lambda _: S3Service(region="eu-west-1"))
+    s3_transfers.start_uploads(job(**OUTPUTS), nodes, lambda _: S3Service(region="eu-west-1"))
     first, second = (asked(agent, "keep")[0] for agent in nodes)
     assert (first["prefix"], second["prefix"]) == ("results/plain-abc", "results/plain-abc/node-1")
     assert (first["name"], first["at_end"], first["bucket"], first["region"]) == (
@@ -38,7 +38,7 @@ def test_each_node_uploads_to_its_own_prefix_below_the_run():
 
 def test_no_upload_is_requested_for_local_outputs(tmp_path):
     (one,) = agents(1)
-    uploads.start_uploads(job(outputs=["out"]), [one], lambda _: S3Service())
+    s3_transfers.start_uploads(job(outputs=["out"]), [one], lambda _: S3Service())
     assert collect(job(outputs=["out"]), [one], tmp_path).failures == ()
     assert one.host.sent == []
 

@@ -10,10 +10,10 @@ import pytest
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Node
+from cloudgpu.ssh.base import TimeLimitError
 from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SshHost
-from cloudgpu.ssh.failure_text import TimeLimitError
 from cloudgpu.ssh.session import LEAST_BYTES_PER_S, CommandSession, KeepaliveLimits
 from tests.manual_clock import ManualClock
 

@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.errors import UsageError
-from cloudgpu.ssh.transfer.git_repository import UnreadableIndexError, parse_settings, tracked_names
-from cloudgpu.ssh.transfer.ignore import parse
+from cloudgpu.ssh.transfer.git_files import UnreadableIndexError, parse, parse_settings, tracked_names
+from cloudgpu.ssh.transfer.glob import glob_regex, path_matcher
 from cloudgpu.ssh.transfer.local_tree import files_to_send
-from cloudgpu.ssh.transfer.patterns import glob_regex, path_matcher
 
 NAMES = [*"a b ab foo foo.py bar.txt build é [z] - !n #h .hid A a.b.c".split(), "x y", "z "]  # noqa: SIM905
 PIECES = "a b foo build é . - ! # \\ .py / ? * ** *** **/ /** [ ] [ab] [!a] [^b] [a-f] [z-a] []z] [\\]z]"

@@ -9,11 +9,9 @@ import pytest
 
 from cloudgpu.errors import ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.ssh import boot_wait, handshake
-from cloudgpu.ssh.boot_wait import wait_for_ssh
-from cloudgpu.ssh.fanout import all_or_raise, wait_for_all
-from cloudgpu.ssh.handshake import AuthRefusedError, open_link
-from cloudgpu.ssh.private_key import LoginKey
+from cloudgpu.ssh import fanout, handshake
+from cloudgpu.ssh.fanout import all_or_raise, wait_for_all, wait_for_ssh
+from cloudgpu.ssh.handshake import AuthRefusedError, LoginKey, open_link
 from tests.manual_clock import ManualClock
 
 NODE = Node(
@@ -35,7 +33,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, errors: dict[int, ConnectError]) -> 
         tries[node.index] = tries.get(node.index, 0) + 1
         raise errors[node.index]
 
-    monkeypatch.setattr(boot_wait, "connect", connect)
+    monkeypatch.setattr(fanout, "connect", connect)
     return tries
 
 

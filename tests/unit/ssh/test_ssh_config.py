@@ -7,8 +7,7 @@ import pytest
 
 from cloudgpu.errors import StateError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.openssh_command import JumpNode, ssh_argv
-from cloudgpu.ssh.openssh_config import HostEntry, include_line, render_config
+from cloudgpu.ssh.openssh import HostEntry, JumpNode, include_line, render_config, ssh_argv
 
 NODE = Node(0, "i-0abc", "203.0.113.1", 22, "ubuntu", ("SHA256:x",), "10.0.0.2", "p3dn.24xlarge", "us-east-1c", "V100",
             8, simulated=False)  # fmt: skip

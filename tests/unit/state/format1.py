@@ -12,11 +12,10 @@ from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings, Retirement, TypeFacts
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.plan.costs import CostItem
-from cloudgpu.state.attached_storage import AttachedStorage
 from cloudgpu.state.catalog_snapshots import History, SnapshotEntry
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
 from cloudgpu.state.run_record import RunRecord
-from cloudgpu.state.storage_records import StorageRecord
+from cloudgpu.state.storage_records import AttachedStorage, StorageRecord
 from tests.cluster_records import changed, cluster_record
 
 ROOT = Path(__file__).parent / "fixtures" / "format1"

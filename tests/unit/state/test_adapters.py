@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 
 from cloudgpu.decoding import decode_as
 from cloudgpu.launch.inventory import Inventory
-from cloudgpu.state.adapters import decode_stored
 from cloudgpu.state.catalog_snapshots import History
 from cloudgpu.state.cluster_record import ClusterRecord
+from cloudgpu.state.documents import decode_stored
 from cloudgpu.state.matrix_records import MatrixRecord
 from cloudgpu.state.run_record import RunRecord
 from cloudgpu.state.storage_records import StorageRecord

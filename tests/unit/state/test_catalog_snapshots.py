@@ -11,8 +11,7 @@ from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, Region
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.state import documents as module
-from cloudgpu.state.catalog_snapshots import MAX_SNAPSHOTS, CatalogSnapshots
-from cloudgpu.state.known_catalog import known_catalog
+from cloudgpu.state.catalog_snapshots import MAX_SNAPSHOTS, CatalogSnapshots, known_catalog
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PLACE = "p3dn.24xlarge", "us-east-1"

@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.app.clusters.status import list_cluster_statuses
 from cloudgpu.backends.quota_headroom import QUOTAS, QuotaHeadroom
 from cloudgpu.errors import NewerFormatError, StateError
-from cloudgpu.state import ssh_config_record
+from cloudgpu.state import user_ssh_config
 from cloudgpu.state.catalog_snapshots import INDEX, SNAPSHOT, CatalogSnapshots
 from cloudgpu.state.cluster_record import CLUSTER
 from cloudgpu.state.cooldowns import COOLDOWNS, Cooldowns
@@ -19,9 +19,8 @@ from cloudgpu.state.inventories import INVENTORY, save_inventory, stored_invento
 from cloudgpu.state.matrix_records import MATRIX, MatrixRecords
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.state.run_record import RUN
-from cloudgpu.state.ssh_config_record import SSH_CONFIG
 from cloudgpu.state.storage_records import STORAGE, StorageRecords
-from cloudgpu.state.user_ssh_config import SshFolder
+from cloudgpu.state.user_ssh_config import SSH_CONFIG, SshFolder
 from tests.manual_clock import ManualClock
 from tests.unit.state import format1
 
@@ -116,7 +115,7 @@ def _rewrite(home):
     records, snapshots = RecordStore(home), CatalogSnapshots(home, "aws")
     records.save_cluster(format1.CLUSTERS["up"], format1.LATER)
     save_inventory(home, "up", format1.INVENTORIES["up"])
-    ssh_config_record.record_folder(home, "up", SshFolder(format1.ROOT))
+    user_ssh_config.record_folder(home, "up", SshFolder(format1.ROOT))
     records.save_run(format1.RUNS["running-333333"])
     MatrixRecords(home).save(format1.MATRICES["lr"])
     StorageRecords(home).save(format1.STORAGE["data"])
@@ -182,7 +181,7 @@ def test_cache_in_newer_format_reads_as_empty(frozen):
 
 def test_ssh_entries_in_newer_format_are_reported(frozen):
     _spoil(frozen, "clusters/up/ssh-config.json", format=2)
-    (problem,) = ssh_config_record.remove_entries(frozen, "up")
+    (problem,) = user_ssh_config.remove_entries(frozen, "up")
     assert "has format 2" in problem
 
 

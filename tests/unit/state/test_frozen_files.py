@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.backends.quota_headroom import QuotaHeadroom
-from cloudgpu.state import ssh_config_record
+from cloudgpu.state import user_ssh_config
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 from cloudgpu.state.cooldowns import Cooldowns
 from cloudgpu.state.inventories import stored_inventory
@@ -54,8 +54,8 @@ def test_format_1_inventories_are_read(frozen, name):
 
 def test_format_1_ssh_folder_is_read(frozen, monkeypatch):
     opened = []
-    monkeypatch.setattr(ssh_config_record, "SshFolder", lambda root: opened.append(root) or _Folder())
-    assert ssh_config_record.remove_entries(frozen, "up") == []
+    monkeypatch.setattr(user_ssh_config, "SshFolder", lambda root: opened.append(root) or _Folder())
+    assert user_ssh_config.remove_entries(frozen, "up") == []
     assert opened == [Path(format1.SSH_FOLDER)]
 
 

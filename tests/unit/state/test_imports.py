@@ -7,14 +7,14 @@ PROGRAM = """
 import sys
 import cloudgpu.app.clusters.status
 from cloudgpu.paths import Home
-from cloudgpu.state import adapters, inventories, matrix_records, ssh_config_record, storage_records
+from cloudgpu.state import documents, inventories, matrix_records, storage_records, user_ssh_config
 from cloudgpu.state.record_store import RecordStore
 from pathlib import Path
-built = adapters._adapter.cache_info().currsize
+built = documents._adapter.cache_info().currsize
 runs = RecordStore(Home(Path(sys.argv[1]))).runs()
 again = RecordStore(Home(Path(sys.argv[1]))).runs()
 assert runs and len(runs) == len(again)
-print(built, adapters._adapter.cache_info().currsize)
+print(built, documents._adapter.cache_info().currsize)
 print(*sorted(set(sys.modules) & {"cloudgpu.recipe.schema", "sqlalchemy", "boto3", "paramiko", "ruamel.yaml"}))
 """
 

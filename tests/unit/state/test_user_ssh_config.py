@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.app.access.ssh_config import ClusterEntries, write_entries
-from cloudgpu.backends.lifecycle.deletion_records import remove_local_record
+from cloudgpu.backends.lifecycle.deletion import remove_local_record
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home
-from cloudgpu.state import ssh_config_record
+from cloudgpu.state import user_ssh_config
 from cloudgpu.state.user_ssh_config import SshFolder
 
 THEIRS = b"# mine \xff, not UTF-8\nHost *\n\tUser me"
@@ -48,19 +48,19 @@ def test_include_line_is_added_once_and_removed_with_last_cluster(folder, lab):
     added = f"# clusters of cloudgpu; removed with the last of them\nInclude {folder.ours}/*\n\n".encode()
     assert folder.config.read_bytes() == added + THEIRS
     assert [mode(folder.config), mode(folder.ours), mode(folder.ours / "lab")] == [0o640, 0o700, 0o600]
-    assert ssh_config_record.remove_entries(lab, "lab") == []
+    assert user_ssh_config.remove_entries(lab, "lab") == []
     assert folder.config.read_bytes() == added + THEIRS
-    assert ssh_config_record.remove_entries(lab, "big") == []
+    assert user_ssh_config.remove_entries(lab, "big") == []
     assert folder.config.read_bytes() == THEIRS
     assert mode(folder.config) == 0o640
     assert [one.name for one in folder.root.iterdir()] == ["config"]
-    assert ssh_config_record.remove_entries(lab, "big") == []
+    assert user_ssh_config.remove_entries(lab, "big") == []
 
 
 def test_created_ssh_config_is_removed_with_last_cluster(folder, lab):
     assert write_entries(lab, "lab", entries(lab, "lab"), folder) is True
     assert [mode(folder.root), mode(folder.config)] == [0o700, 0o600]
-    assert ssh_config_record.remove_entries(lab, "lab") == []
+    assert user_ssh_config.remove_entries(lab, "lab") == []
     assert list(folder.root.iterdir()) == []
 
 
@@ -69,7 +69,7 @@ def test_include_line_written_by_user_is_kept(folder, lab):
     text = f"Host x\nInclude {folder.ours}/*\n"
     folder.config.write_text(text)
     assert write_entries(lab, "lab", entries(lab, "lab"), folder) is False
-    ssh_config_record.remove_entries(lab, "lab")
+    user_ssh_config.remove_entries(lab, "lab")
     assert folder.config.read_text() == text
 
 
@@ -83,7 +83,7 @@ def test_symlinked_ssh_config_stays_symlink(folder, lab, tmp_path):
     assert folder.config.is_symlink()
     assert real.read_bytes().endswith(THEIRS)
     assert b"Include" in real.read_bytes()
-    ssh_config_record.remove_entries(lab, "lab")
+    user_ssh_config.remove_entries(lab, "lab")
     assert folder.config.is_symlink()
     assert real.read_bytes() == THEIRS
 
@@ -104,7 +104,7 @@ def test_unwritable_entries_folder_raises_state_error(folder, lab):
     with pytest.raises(StateError, match="cannot be written") as raised:
         write_entries(lab, "lab", entries(lab, "lab"), folder)
     assert "--print" in raised.value.hint
-    assert ssh_config_record.remove_entries(lab, "lab") == []
+    assert user_ssh_config.remove_entries(lab, "lab") == []
 
 
 def test_homes_do_not_overwrite_each_others_ssh_entries(folder, lab, tmp_path):
@@ -114,13 +114,13 @@ def test_homes_do_not_overwrite_each_others_ssh_entries(folder, lab, tmp_path):
     with pytest.raises(StateError, match="belongs to a different cluster, also named lab"):
         write_entries(other, "lab", entries(other, "lab"), folder)
     (other.cluster("lab").root / "ssh-config.json").write_text(json.dumps({"folder": str(folder.root)}))
-    assert ssh_config_record.remove_entries(other, "lab") == []
+    assert user_ssh_config.remove_entries(other, "lab") == []
     assert (folder.ours / "lab").exists()
 
 
 def test_unreadable_ssh_record_is_reported_without_error(folder, lab):
     (lab.cluster("lab").root / "ssh-config.json").write_text("{")
-    (trouble,) = ssh_config_record.remove_entries(lab, "lab")
+    (trouble,) = user_ssh_config.remove_entries(lab, "lab")
     assert "may be left in ~/.ssh/cloudgpu.d" in trouble
 
 

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.aws.session.waiters import poll, retry
+from cloudgpu.aws.session.retries import poll, retry
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.cli.terminal.signals import interruptions
 from cloudgpu.clock import Cancelled, CancelScope, SystemClock
-from cloudgpu.engine.direct.dependency_order import run_in_dependency_order
+from cloudgpu.engine.direct.delete import run_in_dependency_order
 from cloudgpu.engine.direct.operation_timeout import WatchedClock
 from cloudgpu.errors import CloudGpuError, ConnectError, SshSetupError, ThrottledError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.fanout import TerminatedNodeError, run_on_all, wait_for_all
 from cloudgpu.ssh.keys import generate_key_pair
-from cloudgpu.ssh.tcp_connector import CarryingCommand, ProgramCarrier
+from cloudgpu.ssh.proxies import CarryingCommand, ProgramCarrier
 from cloudgpu.workers import Workers
 from tests.fake_host import FakeHost
 

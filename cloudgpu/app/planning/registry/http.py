@@ -13,7 +13,7 @@ from urllib.error import URLError
 from urllib.parse import urlencode, urlsplit
 
 from cloudgpu.files import KEY_BYTES, parse_json, read_bytes
-from cloudgpu.launch.image_name import ImageName
+from cloudgpu.launch.containers import ImageName
 from cloudgpu.node.agent.fetch.http_limits import check_address, is_loopback, must_block_local, redirect_url
 from cloudgpu.node.agent.fetch.http_request import REDIRECTS, Client, SourceResponse
 from cloudgpu.run.containers.logins import RegistryLogin

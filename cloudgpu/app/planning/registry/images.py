@@ -7,7 +7,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
-from cloudgpu.app.planning.registry import manifests
 from cloudgpu.app.planning.registry.http import (
     CERTIFICATES,
     RegistryClient,
@@ -16,11 +15,72 @@ from cloudgpu.app.planning.registry.http import (
     json_body,
 )
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.launch.image_name import ImageName, parse_image_name
+from cloudgpu.launch.containers import ImageName, parse_image_name
 from cloudgpu.node.agent.fetch.http_request import SourceResponse
 from cloudgpu.plan.named_resources import ImageSeen
 from cloudgpu.recipe.schema import Environment
 from cloudgpu.run.containers.logins import FetchLogin, RegistryLogin, registry_login
+
+ACCEPTED_MEDIA_TYPES: Final = ", ".join(
+    (
+        "application/vnd.oci.image.index.v1+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+    )
+)
+NODE_PLATFORM: Final = "linux/amd64"
+"""Platform of the nodes. The image size is looked up for this platform."""
+_LARGEST: Final = 2**50
+"""One pebibyte. A larger size is treated as invalid."""
+_LONGEST_NAME: Final = 40
+
+
+def digests_by_platform(content: Mapping[str, Any]) -> dict[str, str]:
+    """Return the digest of each platform in an index, excluding attestations."""
+    digests: dict[str, str] = {}
+    for manifest in _dicts(content.get("manifests")):
+        name = platform(manifest.get("platform"))
+        if name and isinstance(manifest.get("digest"), str):
+            digests.setdefault(name, manifest["digest"])
+    return digests
+
+
+def platform(content: object) -> str:
+    """Return `os/architecture`, for example `linux/amd64`; empty if either is missing or invalid."""
+    if not isinstance(content, Mapping):
+        return ""
+    parts = [content.get("os"), content.get("architecture")]
+    valid = all(
+        isinstance(part, str) and part.isalnum() and part.isascii() and len(part) <= _LONGEST_NAME and part != "unknown"
+        for part in parts
+    )
+    return "/".join(map(str, parts)) if valid else ""
+
+
+def is_index(content: Mapping[str, Any]) -> bool:
+    """Return True if the content is an index, which lists manifests, rather than a single manifest."""
+    return isinstance(content.get("manifests"), list)
+
+
+def packed_bytes(manifest: Mapping[str, Any]) -> int | None:
+    """Return the total compressed size of the layers, or None if the manifest does not contain valid sizes."""
+    sizes = [layer.get("size") for layer in _dicts(manifest.get("layers"))]
+    # `type` instead of `isinstance`, because bool is a subclass of int.
+    known = [size for size in sizes if type(size) is int and 0 <= size <= _LARGEST]
+    return sum(known) if known and len(known) == len(sizes) and sum(known) <= _LARGEST else None
+
+
+def config_digest(manifest: Mapping[str, Any]) -> str:
+    """Return the digest of the image configuration, or an empty string."""
+    config = manifest.get("config")
+    digest = config.get("digest") if isinstance(config, Mapping) else None
+    return digest if isinstance(digest, str) else ""
+
+
+def _dicts(listed: object) -> list[Mapping[str, Any]]:
+    return [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
+
 
 _WITHIN_S: Final = 5.0
 
@@ -77,16 +137,16 @@ class RegistryImages:
 
 def _described(image: str, name: ImageName, client: RegistryClient) -> ImageSeen:
     if name.digest:
-        response = client.get_by_digest("manifests", name.digest, manifests.ACCEPTED_MEDIA_TYPES)
+        response = client.get_by_digest("manifests", name.digest, ACCEPTED_MEDIA_TYPES)
     else:
-        response = client.get(f"{name.path}/manifests/{name.tag}", manifests.ACCEPTED_MEDIA_TYPES)
+        response = client.get(f"{name.path}/manifests/{name.tag}", ACCEPTED_MEDIA_TYPES)
     if response.status == HTTPStatus.NOT_FOUND and _is_registry(response):
         return ImageSeen(image, "missing", f"image {image} does not exist in {name.registry}")
     top = _manifest(response, name)
-    if not manifests.is_index(top):
-        return ImageSeen(image, "there", "", _platforms(top, client), manifests.packed_bytes(top))
-    digests = manifests.digests_by_platform(top)
-    digest = digests.get(manifests.NODE_PLATFORM)
+    if not is_index(top):
+        return ImageSeen(image, "there", "", _platforms(top, client), packed_bytes(top))
+    digests = digests_by_platform(top)
+    digest = digests.get(NODE_PLATFORM)
     return ImageSeen(image, "there", "", tuple(sorted(digests)), _size(digest, name, client) if digest else None)
 
 
@@ -118,20 +178,18 @@ def _manifest(response: SourceResponse, name: ImageName) -> dict[str, Any]:
 
 def _platforms(manifest: dict[str, Any], client: RegistryClient) -> tuple[str, ...]:
     """Return the platform from the image's configuration; empty if the registry does not return it."""
-    digest = manifests.config_digest(manifest)
+    digest = config_digest(manifest)
     try:
         response = client.get_by_digest("blobs", digest) if digest else None
     except (RegistryDeniedError, UnreachableError):
         return ()
-    platform = (
-        manifests.platform(json_body(response)) if response is not None and response.status == HTTPStatus.OK else ""
-    )
-    return (platform,) if platform else ()
+    found = platform(json_body(response)) if response is not None and response.status == HTTPStatus.OK else ""
+    return (found,) if found else ()
 
 
 def _size(digest: str, name: ImageName, client: RegistryClient) -> int | None:
     try:
-        response = client.get_by_digest("manifests", digest, manifests.ACCEPTED_MEDIA_TYPES)
-        return manifests.packed_bytes(_manifest(response, name))
+        response = client.get_by_digest("manifests", digest, ACCEPTED_MEDIA_TYPES)
+        return packed_bytes(_manifest(response, name))
     except (RegistryDeniedError, UnreachableError):
         return None

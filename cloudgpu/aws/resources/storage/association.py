@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import tags_to_dict, to_tag_list
-from cloudgpu.aws.resources.base import HandlerContext, Properties
-from cloudgpu.aws.resources.described import all_tags, changed_tags, is_ours, tag_outputs
+from cloudgpu.aws.resources.handler import HandlerContext, Properties, all_tags, changed_tags, is_ours, tag_outputs
 from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
 from cloudgpu.aws.resources.storage.lustre import update_fsx_tags
 from cloudgpu.aws.session.errors import UNREACHABLE, convert_errors, is_gone

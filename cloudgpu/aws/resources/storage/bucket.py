@@ -1,11 +1,15 @@
-"""Handler for `aws:s3/bucket:Bucket`."""
+"""Handlers for S3 buckets and for their public access block and encryption, which AWS deletes with the bucket."""
 
+from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from cloudgpu.aws.ec2.tagging import to_tag_list
-from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
-from cloudgpu.aws.resources.described import (
+from cloudgpu.aws.resources.handler import (
     DescribedHandler,
+    ExistingResource,
+    HandlerContext,
+    Properties,
     all_tags,
     changed_tags,
     is_ours,
@@ -13,12 +17,160 @@ from cloudgpu.aws.resources.described import (
     tag_outputs,
 )
 from cloudgpu.aws.session.errors import convert_errors, is_gone
+from cloudgpu.aws.session.retries import poll, retry
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import poll
 from cloudgpu.aws.storage.buckets import bucket_tags, empty_bucket
 from cloudgpu.errors import BadRequestError, CloudGpuError
 
 _APPEAR_S: Final = 60
+_NO_ENCRYPTION: Final = "ServerSideEncryptionConfigurationNotFoundError"
+"""Error code for a bucket without encryption settings. Only buckets created before 2023 can lack them."""
+
+
+class BucketPartHandler(DescribedHandler):
+    """Base class for handlers of a single bucket setting. The Pulumi ID is the bucket's name."""
+
+    noun: ClassVar[str]
+    requires = frozenset({"bucket"})
+    replaced_by = frozenset({"bucket"})
+
+    def check(self, inputs: Properties) -> Properties:
+        """Check the properties. Tags are rejected because the setting cannot be tagged."""
+        self._refuse({"tags"} & {key for key, value in inputs.items() if value})
+        return super().check(inputs)
+
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
+        """Apply the setting. Retry while a new bucket is not yet visible everywhere."""
+
+        def attempt() -> None:
+            with convert_errors(f"setting {self.noun} of bucket {inputs['bucket']}"):
+                self._put(ctx.clients.client("s3"), inputs)
+
+        retry(ctx.clock, attempt, when=is_gone, total_s=_APPEAR_S)
+        return ExistingResource(inputs["bucket"], dict(inputs))
+
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Return the setting if it has the requested value, otherwise None."""
+        existing = self.read(ctx, inputs["bucket"])
+        requested = {key: value for key, value in inputs.items() if key != "tags"}
+        return existing if existing and self._plain(existing.outputs) == self._plain(requested) else None
+
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
+        """Return the current state, or None if the bucket or the setting does not exist."""
+        try:
+            with convert_errors(f"reading {self.noun} of bucket {physical_id}"):
+                setting = self._get(ctx.clients, physical_id)
+        except CloudGpuError as err:
+            if is_gone(err) or getattr(err, "code", "") == _NO_ENCRYPTION:
+                return None
+            raise
+        return ExistingResource(physical_id, {"bucket": physical_id, **setting})
+
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:  # noqa: ARG002
+        """Apply the new value."""
+        return self.create(ctx, new)
+
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
+        """Remove the setting. If the bucket no longer exists, neither does the setting."""
+        try:
+            with convert_errors(f"removing {self.noun} from bucket {physical_id}"):
+                self._unset(ctx.clients.client("s3"), physical_id)
+        except CloudGpuError as err:
+            if not is_gone(err):
+                raise
+
+    def _plain(self, properties: Properties) -> Mapping[str, Any]:
+        """Return the properties to compare."""
+        return dict(properties)
+
+    @abstractmethod
+    def _put(self, s3: Any, inputs: Properties) -> None:  # noqa: ANN401
+        """Send the call that applies the setting."""
+
+    @abstractmethod
+    def _get(self, clients: Clients, bucket: str) -> Mapping[str, Any]:
+        """Return the setting as properties. May raise a not-found error."""
+
+    @abstractmethod
+    def _unset(self, s3: Any, bucket: str) -> None:  # noqa: ANN401
+        """Send the call that deletes the setting."""
+
+
+_BLOCKS: Mapping[str, str] = {
+    "blockPublicAcls": "BlockPublicAcls",
+    "blockPublicPolicy": "BlockPublicPolicy",
+    "ignorePublicAcls": "IgnorePublicAcls",
+    "restrictPublicBuckets": "RestrictPublicBuckets",
+}
+
+
+class BucketPublicAccessBlockHandler(BucketPartHandler):
+    """Handler for `aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock`."""
+
+    type: ClassVar[str] = "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock"
+    noun = "the public access block"
+    accepts = frozenset(_BLOCKS) | {"bucket"}
+    defaults: ClassVar[Properties] = dict.fromkeys(_BLOCKS, False)
+
+    def _put(self, s3: Any, inputs: Properties) -> None:  # noqa: ANN401
+        configuration = {member: bool(inputs[key]) for key, member in _BLOCKS.items()}
+        s3.put_public_access_block(Bucket=inputs["bucket"], PublicAccessBlockConfiguration=configuration)
+
+    def _get(self, clients: Clients, bucket: str) -> Mapping[str, Any]:
+        response = clients.client("s3").get_public_access_block(Bucket=bucket)
+        configuration = response["PublicAccessBlockConfiguration"]
+        return {key: bool(configuration.get(member)) for key, member in _BLOCKS.items()}
+
+    def _unset(self, s3: Any, bucket: str) -> None:  # noqa: ANN401
+        s3.delete_public_access_block(Bucket=bucket)
+
+
+_BY_DEFAULT = "applyServerSideEncryptionByDefault"
+
+
+class BucketEncryptionHandler(BucketPartHandler):
+    """Handler for `aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration`."""
+
+    type: ClassVar[str] = "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration"
+    noun = "the encryption"
+    accepts = frozenset({"bucket", "rules"})
+    requires = accepts
+    nested: ClassVar[Mapping[str, frozenset[str]]] = {
+        "rules": frozenset({_BY_DEFAULT, "bucketKeyEnabled"}),
+        f"rules.{_BY_DEFAULT}": frozenset({"sseAlgorithm", "kmsMasterKeyId"}),
+    }
+
+    def _put(self, s3: Any, inputs: Properties) -> None:  # noqa: ANN401
+        rules = [_rule(rule) for rule in inputs["rules"]]
+        s3.put_bucket_encryption(Bucket=inputs["bucket"], ServerSideEncryptionConfiguration={"Rules": rules})
+
+    def _get(self, clients: Clients, bucket: str) -> Mapping[str, Any]:
+        response = clients.client("s3").get_bucket_encryption(Bucket=bucket)
+        return {"rules": [_shown(rule) for rule in response["ServerSideEncryptionConfiguration"]["Rules"]]}
+
+    def _unset(self, s3: Any, bucket: str) -> None:  # noqa: ANN401
+        s3.delete_bucket_encryption(Bucket=bucket)
+
+    def _plain(self, properties: Properties) -> Mapping[str, Any]:
+        return {"rules": [_rule(rule) for rule in properties.get("rules") or ()]}
+
+
+def _rule(row: Mapping[str, Any]) -> dict[str, Any]:
+    encryption = row.get(_BY_DEFAULT) or {}
+    default = {"SSEAlgorithm": encryption.get("sseAlgorithm")}
+    if encryption.get("kmsMasterKeyId"):
+        default["KMSMasterKeyID"] = encryption["kmsMasterKeyId"]
+    return {"ApplyServerSideEncryptionByDefault": default, "BucketKeyEnabled": bool(row.get("bucketKeyEnabled"))}
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    encryption = row.get("ApplyServerSideEncryptionByDefault") or {}
+    default = {"sseAlgorithm": encryption.get("SSEAlgorithm")}
+    if encryption.get("KMSMasterKeyID"):
+        default["kmsMasterKeyId"] = encryption["KMSMasterKeyID"]
+    return {_BY_DEFAULT: default, "bucketKeyEnabled": bool(row.get("BucketKeyEnabled"))}
+
+
 _RELEASE_S: Final = 300
 _DEFAULT_REGION: Final = "us-east-1"
 """Default region of S3, which S3 rejects as a location constraint."""

@@ -4,11 +4,16 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
-from cloudgpu.aws.resources.described import DescribedHandler, require_existing
+from cloudgpu.aws.resources.handler import (
+    DescribedHandler,
+    ExistingResource,
+    HandlerContext,
+    Properties,
+    require_existing,
+)
 from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use
+from cloudgpu.aws.session.retries import poll, retry
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.session.waiters import poll, retry
 from cloudgpu.errors import CloudError, CloudGpuError
 
 Found = dict[str, Any]

@@ -4,8 +4,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import tags_to_dict, to_tag_list
-from cloudgpu.aws.resources.base import Diff, HandlerContext, Properties
-from cloudgpu.aws.resources.described import all_tags, changed_tags, is_ours, tag_outputs
+from cloudgpu.aws.resources.handler import (
+    Diff,
+    HandlerContext,
+    Properties,
+    all_tags,
+    changed_tags,
+    is_ours,
+    tag_outputs,
+)
 from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
 from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import INTENT_TAG, retag, tag_specification, tags_to_dict
-from cloudgpu.aws.resources.base import HandlerContext, Properties
-from cloudgpu.aws.resources.described import all_tags, changed_tags, tag_outputs
+from cloudgpu.aws.resources.handler import HandlerContext, Properties, all_tags, changed_tags, tag_outputs
 from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
 from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients

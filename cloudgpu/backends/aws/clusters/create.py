@@ -1,23 +1,25 @@
-"""`up`: create a cluster by trying a plan's candidates. The ledger lists each attempt before its launch call."""
+"""`up`: create a cluster by trying a plan's candidates, repeatedly with `--retry-until-up`.
 
-from collections.abc import Sequence
+The ledger lists each attempt before its launch call. No nodes run between two rounds of attempts.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
+from secrets import SystemRandom
 
-from cloudgpu.backends.aws.clusters.capacity_retry import CapacityRetry
 from cloudgpu.backends.aws.clusters.delete import Teardown
-from cloudgpu.backends.aws.clusters.in_place import update_in_place
+from cloudgpu.backends.aws.clusters.failures import LaunchFailure, no_capacity_error, skipped_line
 from cloudgpu.backends.aws.clusters.launch_attempt import CandidateLauncher, launched_instance_ids
-from cloudgpu.backends.aws.clusters.launch_failures import LaunchFailure, no_capacity_error, skipped_line
-from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh
+from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh, update_in_place
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
-from cloudgpu.backends.aws.context import CloudContext
+from cloudgpu.backends.aws.ports import CloudContext
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling, name_in_use_error
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
-from cloudgpu.backends.lifecycle.console_logs import log_folder, save_consoles
 from cloudgpu.backends.lifecycle.credential_wait import CredentialWait
 from cloudgpu.backends.lifecycle.deletion import delete_after_failure
 from cloudgpu.backends.lifecycle.launch_request import Requester, candidates_in_order, new_record, require_applicable
-from cloudgpu.backends.lifecycle.node_check import launched
+from cloudgpu.backends.lifecycle.node_boot import launched, log_folder, save_consoles
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
 from cloudgpu.backends.lifecycle.reuse import (
     find_running_cluster,
@@ -27,16 +29,67 @@ from cloudgpu.backends.lifecycle.reuse import (
 )
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.engine.role_grants import RoleGrants, role_grants
-from cloudgpu.errors import CloudError, LaunchError, UsageError
-from cloudgpu.plan.launch_error_codes import Skips, remaining_candidates, rule_for_error
+from cloudgpu.errors import CloudError, LaunchError, NoCapacityError, UsageError
+from cloudgpu.plan.launch_error_codes import Skips, pauses_s, remaining_candidates, rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.units import DurationS
 from cloudgpu.run.progress import Note
+from cloudgpu.state.catalog_snapshots import known_catalog
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.inventories import save_inventory, stored_inventory
-from cloudgpu.state.known_catalog import known_catalog
 from cloudgpu.state.node_logs import mention
 from cloudgpu.text import command
+
+_RANDOM = SystemRandom()
+
+
+class CapacityRetry:
+    """Repeats an attempt while it fails because of a temporary lack of capacity."""
+
+    def __init__(self, context: CloudContext, limit_s: int, jitter: Callable[[], float] = _RANDOM.random) -> None:
+        self._context = context
+        self._limit = timedelta(seconds=limit_s)
+        self._jitter = jitter
+
+    def until_up(self, attempt: Callable[[], ProvisionedCluster]) -> ProvisionedCluster:
+        """Call `attempt` once, and then again with pauses while capacity is temporarily unavailable.
+
+        `attempt` must not leave resources behind when it fails.
+        """
+        clock = self._context.clock
+        until = clock.now() + self._limit
+        pauses, count = pauses_s(self._jitter), 1
+        while True:
+            try:
+                return attempt()
+            except NoCapacityError as err:
+                remaining_s = (until - clock.now()).total_seconds()
+                if remaining_s < 1 or not err.passing:
+                    raise _with_count(err, count, self._limit) from None
+            self._wait(count, min(next(pauses), remaining_s), until)
+            count += 1
+
+    def _wait(self, count: int, wait_s: float, until: datetime) -> None:
+        clock = self._context.clock
+        next_at = clock.now() + timedelta(seconds=wait_s)
+        self._context.emit(
+            Note(
+                f"no capacity in round {count}; nothing is running or billed. Round {count + 1} starts in "
+                f"{wait_s:.0f} s, at {next_at:%H:%M:%S} UTC. Retries end at {until:%Y-%m-%d %H:%M} UTC; "
+                "press Ctrl-C to stop"
+            )
+        )
+        clock.sleep(wait_s)
+
+
+def _with_count(err: NoCapacityError, count: int, limit: timedelta) -> NoCapacityError:
+    if count == 1:
+        return err
+    duration = DurationS(int(limit.total_seconds()))
+    message = f"{err.message} after {count} rounds in {duration}"
+    return NoCapacityError(message, tried=err.tried, passing=err.passing, hint=err.hint)
+
 
 __all__ = ["ProvisionedCluster", "Provisioning", "Requester"]
 

@@ -17,9 +17,9 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from cloudgpu.backends.aws.clusters.delete import stack_of
-from cloudgpu.backends.aws.clusters.row_restoration import restore_missing_rows
+from cloudgpu.backends.aws.clusters.launch_rows import restore_missing_rows
 from cloudgpu.backends.aws.clusters.ssh_access import detect_caller_cidr
-from cloudgpu.backends.aws.context import CloudContext
+from cloudgpu.backends.aws.ports import CloudContext
 from cloudgpu.backends.base import Connect
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
 from cloudgpu.backends.lifecycle.expiry_extension import (
@@ -35,7 +35,7 @@ from cloudgpu.backends.lifecycle.results import ExtensionResult
 from cloudgpu.backends.lifecycle.reuse import IN_PLACE_OPERATIONS
 from cloudgpu.errors import CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, confirmed_expiry, extend_command
-from cloudgpu.plan.reservations import TAKEN_BEFORE_END
+from cloudgpu.plan.capacity import TAKEN_BEFORE_END
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand

@@ -4,13 +4,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from cloudgpu.backends.aws.clusters.delete import stack_of
-from cloudgpu.backends.aws.clusters.ledger_closing import close_failed_launch, report_clock_difference
-from cloudgpu.backends.aws.clusters.row_restoration import record_launches
+from cloudgpu.backends.aws.clusters.launch_rows import record_launches
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
-from cloudgpu.backends.aws.context import CloudContext
+from cloudgpu.backends.aws.clusters.verified_deletion import close_failed_launch, report_clock_difference
+from cloudgpu.backends.aws.ports import CloudContext
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.billing.costs import spending_of
-from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.backends.lifecycle.launch_request import Requester, program_choices, record_with_candidate
 from cloudgpu.engine.base import AppliedStack, Event
 from cloudgpu.errors import CapacityError, CloudGpuError, LaunchError
@@ -18,7 +17,7 @@ from cloudgpu.ledger.entry import Spending
 from cloudgpu.plan.launch_error_codes import UNUSABLE_KEY, rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.plan.storage import node_subnets
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Note, ProgressEvent
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.cooldowns import Cooldowns
 from cloudgpu.text import command

@@ -7,10 +7,10 @@ from decimal import Decimal
 from cloudgpu.backends.aws.clusters.create import Provisioning, reuse_cluster
 from cloudgpu.backends.aws.clusters.delete import Teardown
 from cloudgpu.backends.aws.clusters.extend import ClusterExtender
-from cloudgpu.backends.aws.clusters.ledger_closing import record_node_ends
-from cloudgpu.backends.aws.clusters.row_restoration import restore_missing_rows
+from cloudgpu.backends.aws.clusters.launch_rows import restore_missing_rows
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh
-from cloudgpu.backends.aws.context import CloudContext
+from cloudgpu.backends.aws.clusters.verified_deletion import record_node_ends
+from cloudgpu.backends.aws.ports import CloudContext
 from cloudgpu.backends.base import ClusterOperations
 from cloudgpu.backends.billing.missing_rows import rows_of
 from cloudgpu.backends.lifecycle.launch_request import Requester

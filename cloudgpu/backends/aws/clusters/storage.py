@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cloudgpu.aws.storage.storage_tags import TaggedStorage, created_at
-from cloudgpu.backends.aws.context import CloudContext
+from cloudgpu.backends.aws.ports import CloudContext
 from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.billing.retained_billing import RetainedBilling
 from cloudgpu.backends.billing.retained_prices import storage_monthly_usd as monthly_usd
-from cloudgpu.backends.storage import StorageRequest
-from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage, RetainedStorage, StorageOutcome
+from cloudgpu.backends.storage import NO_STORAGE, MountableStorage, RetainedStorage, StorageOutcome, StorageRequest
 from cloudgpu.engine.config import list_setting
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
 from cloudgpu.node.bootstrap.storage_mounts import Mount, parse_kind
@@ -20,9 +19,8 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.storage import Make, Storage
 from cloudgpu.recipe.storage_kinds import FILE_SYSTEMS, ZONAL
 from cloudgpu.run.progress import Note
-from cloudgpu.state.attached_storage import AttachedStorage, unique_name
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.storage_records import StorageRecords
+from cloudgpu.state.storage_records import AttachedStorage, StorageRecords, unique_name
 
 
 @dataclass(frozen=True)

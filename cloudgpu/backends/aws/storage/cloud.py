@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from cloudgpu.aws.ec2.instances import attach
 from cloudgpu.aws.ec2.subnets import region_network
-from cloudgpu.aws.ec2.volumes import attach
-from cloudgpu.aws.iam.service_roles import EFS, FSX, service_role_names
+from cloudgpu.aws.iam.role_permissions import EFS, FSX, service_role_names
 from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.aws.storage import discovery
 from cloudgpu.aws.storage.buckets import empty_bucket

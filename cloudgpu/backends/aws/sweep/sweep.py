@@ -1,28 +1,264 @@
 """`sweep`: find every resource with cloudgpu tags in the account and delete the leftovers.
 
-The steps are query (`query.py`), classify (`classify.py`) and, after the plan has been shown, apply (`apply.py`). Only
-this module receives the command's context; the steps receive what they need from it.
+The steps are query, classify (`classification.py`) and, after the plan has been shown, apply. Only `AccountSweep`
+receives the command's context; the steps receive what they need from it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
+from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, GLOBAL
 from cloudgpu.backends.aws.clusters.delete import Teardown
-from cloudgpu.backends.aws.clusters.ledger_closing import LedgerCloser
+from cloudgpu.backends.aws.clusters.failures import RegionFailures
+from cloudgpu.backends.aws.clusters.launch_rows import (
+    UnansweredLaunches,
+    record_unanswered_launches,
+    unconfirmed_launches,
+)
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
-from cloudgpu.backends.aws.clusters.unanswered_launches import UnansweredLaunches
-from cloudgpu.backends.aws.clusters.verified_deletion import TagSearch
-from cloudgpu.backends.aws.context import CloudContext
-from cloudgpu.backends.aws.sweep.apply import SweepExecutor, UnrecordedDeletion
-from cloudgpu.backends.aws.sweep.classify import classify
-from cloudgpu.backends.aws.sweep.query import SweepQuery
+from cloudgpu.backends.aws.clusters.verified_deletion import LedgerCloser, RecordedInstances, TagSearch, has_token
+from cloudgpu.backends.aws.ports import Cloud, CloudContext
+from cloudgpu.backends.aws.sweep.classification import LocalCluster, RegionSearch, SweepFindings, classify, is_open
 from cloudgpu.backends.base import ImageStore
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
+from cloudgpu.backends.billing.cost_ledger import CostLedger
 from cloudgpu.backends.billing.lenient_ledger import check_ledger
 from cloudgpu.backends.lifecycle.cluster_lease import cluster_lease
-from cloudgpu.backends.sweep.plan import SweepPlan, SweepRequest, SweepResult
+from cloudgpu.backends.sweep.cluster_resources import ClusterResources
+from cloudgpu.backends.sweep.plan import (
+    RetainedResource,
+    SweepPlan,
+    SweepRequest,
+    SweepResult,
+    retained_image,
+    retained_storage,
+)
+from cloudgpu.backends.tagged_resource import TaggedResource
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.errors import StateError
+from cloudgpu.clock import Clock
+from cloudgpu.errors import AuthError, CloudError, CloudGpuError, StateError, UsageError
+from cloudgpu.ledger.entry import LedgerEntry
+from cloudgpu.run.progress import Emit, Note, report_count
+from cloudgpu.state.record_store import RecordStore
+from cloudgpu.workers import Workers
+
+_AT_ONCE = 8
+"""Maximum number of clusters deleted at the same time."""
+
+
+@dataclass(frozen=True)
+class UnrecordedDeletion:
+    """Deletes clusters that have no record in this state home. Their resources are found by the cluster's token."""
+
+    tags: TagSearch
+    launches: UnansweredLaunches
+    billing: ClusterBilling
+    start_closing: Callable[[Iterable[LedgerEntry]], LedgerCloser]
+    clock: Clock
+
+    def delete(self, cluster: ClusterResources) -> None:
+        """Delete a cluster and close its ledger rows in every region that is confirmed empty."""
+        started_at = self.clock.now()
+        regions = [region for region in cluster.regions if region != GLOBAL]
+        failures = RegionFailures(cluster.cluster, regions or cluster.regions)
+
+        def whose(resource: TaggedResource) -> bool:
+            return has_token(resource, cluster.token)
+
+        rows = self._rows(cluster)
+        closing = self.start_closing(rows)
+        done = self.tags.end_nodes(cluster.cluster, regions, whose, RecordedInstances())
+        failures.add_all(done.errors)
+        record_unanswered_launches(self.launches.context, rows, done.seen)
+        self.launches.wait(unconfirmed_launches(rows), started_at)
+        self.tags.delete_remaining(cluster.cluster, cluster.regions, whose, failures)
+        self.launches.record_terminated_nodes(cluster.cluster, self._rows(cluster), whose, failures)
+        closing.close(
+            row for row in self._rows(cluster) if row.spending.region in regions and row.spending.region not in failures
+        )
+        failures.raise_any()
+
+    def _rows(self, cluster: ClusterResources) -> tuple[LedgerEntry, ...]:
+        return self.billing.rows_of(cluster.cluster, cluster.token)
+
+
+@dataclass(frozen=True)
+class SweepExecutor:
+    """Carries out plans. A failure does not stop the other deletions.
+
+    Attributes:
+        delete_recorded: Function that deletes the cluster with this name by its record in this state home, and returns
+            a message for each record that could not be updated.
+        unrecorded: Deletes clusters that have no record in this state home.
+        delete_storage: Function that deletes storage, given its name, token and region.
+        unsaved: A message for each record that could not be updated so far.
+    """
+
+    records: RecordStore
+    delete_recorded: Callable[[str], Iterable[str]]
+    unrecorded: UnrecordedDeletion
+    delete_storage: Callable[[str, str, str], None]
+    emit: Emit
+    unsaved: list[str] = field(default_factory=list)
+
+    def apply_to_clusters(self, plan: SweepPlan) -> SweepResult:
+        """Delete the plan's clusters concurrently."""
+        clusters = plan.clusters_to_delete
+        with Workers(min(_AT_ONCE, len(clusters)), "sweep") as pool:
+            errors = list(pool.map(self._try_to_delete, clusters))
+        return _result(clusters, errors)
+
+    def apply_to_storage(self, plan: SweepPlan, clusters: SweepResult) -> SweepResult:
+        """Delete the plan's storage, except storage whose cluster could not be deleted according to `clusters`."""
+        remaining = {cluster.cluster for cluster, _ in clusters.failed if isinstance(cluster, ClusterResources)}
+        storage = [resource for resource in plan.storage_to_delete if resource.made_for not in remaining]
+        return _result(storage, [self._try_to_delete(resource) for resource in storage])
+
+    def _try_to_delete(self, resource: ClusterResources | RetainedResource) -> CloudGpuError | None:
+        try:
+            self._delete(resource)
+        except CloudGpuError as err:
+            self.emit(Note(f"{resource.label}: {err.message}"))
+            return err
+        return None
+
+    def _delete(self, resource: ClusterResources | RetainedResource) -> None:
+        if isinstance(resource, RetainedResource):
+            self.delete_storage(resource.name, resource.token, resource.region)
+            return
+        record = self.records.last_known(resource.cluster)
+        if record is not None and record.identity.token == resource.token and record.state != "damaged":
+            # The journal may list resources that the tag search does not find.
+            self.unsaved.extend(self.delete_recorded(resource.cluster))
+        else:
+            self.unrecorded.delete(resource)
+
+
+def _result(
+    resources: Sequence[ClusterResources | RetainedResource], errors: Sequence[CloudGpuError | None]
+) -> SweepResult:
+    outcomes = list(zip(resources, errors, strict=True))
+    return SweepResult(
+        ended=tuple(resource for resource, err in outcomes if err is None),
+        failed=tuple((resource, err) for resource, err in outcomes if err is not None),
+    )
+
+
+@dataclass(frozen=True)
+class SweepQuery:
+    """Collects the findings of a sweep.
+
+    Attributes:
+        is_busy: Function that returns whether another command is working on the cluster with this name. It raises
+            StateError if the cluster's lease cannot be read.
+    """
+
+    cloud: Cloud
+    images: ImageStore
+    ledger: CostLedger
+    records: RecordStore
+    is_busy: Callable[[str], bool]
+    emit: Emit
+
+    def find(self, regions: Sequence[str]) -> SweepFindings:
+        """Search these regions, or by default every enabled region and IAM. The result includes failed searches."""
+        to_search = self._regions_to_search(regions)
+        self.emit(
+            Note(f"searching {', '.join(to_search) if regions else f'{len(to_search)} regions and IAM'}", detail=True)
+        )
+        places = to_search if regions else (*to_search, GLOBAL)
+        with (
+            report_count(self.emit, "searching", len(places), "places") as step,
+            Workers(_AT_ONCE, "sweep") as pool,
+        ):
+
+            def search(place: str) -> RegionSearch:
+                found = self._search(place)
+                step()
+                return found
+
+            searches = tuple(pool.map(search, places))
+        rows = self._rows()
+        tagged = (resource.tags.get(CLUSTER_TAG, "") for search in searches for resource in search.tagged)
+        return SweepFindings(
+            regions=to_search,
+            everywhere=not regions,
+            searches=searches,
+            endpoint=self.cloud.endpoint,
+            rows=rows,
+            local=self._local({*tagged, *(row.spending.cluster for row in rows)}),
+            recorded=frozenset(record.name for record in self.records.clusters()),
+        )
+
+    def _regions_to_search(self, regions: Sequence[str]) -> tuple[str, ...]:
+        """Return the regions to search: the requested regions, or all enabled regions."""
+        try:
+            enabled = tuple(self.cloud.regions())
+        except CloudError:
+            if not regions:
+                raise
+            return tuple(dict.fromkeys(regions))
+        check_regions(regions, enabled)
+        return tuple(dict.fromkeys(regions)) or enabled
+
+    def _search(self, region: str) -> RegionSearch:
+        """Search one region. If one request fails, the results of the successful requests are still returned."""
+        result = self.cloud.search_all_clusters(region)
+        unknown = next((err.message for err in result.failures.values()), "")
+        denied = ""
+        retained: tuple[RetainedResource, ...] = ()
+        try:
+            retained = () if region == GLOBAL else self._retained(region)
+        except AuthError as err:
+            # Users without storage permissions may still sweep clusters.
+            denied = err.message
+        except CloudGpuError as err:
+            unknown = unknown or err.message
+        return RegionSearch(region, result.found, retained, denied, unknown)
+
+    def _retained(self, region: str) -> tuple[RetainedResource, ...]:
+        storage = [retained_storage(stored) for stored in self.cloud.storage().found(region)]
+        return (*storage, *(retained_image(image) for image in self.images.found(region)))
+
+    def _rows(self) -> tuple[LedgerEntry, ...]:
+        """Return all rows, including closed ones, of this account's clusters that have an open row for nodes."""
+        opened = [row for row in self.ledger.entries(state="open") if is_open(row)]
+        if not opened:
+            return ()  # avoids an unnecessary request for the account ID
+        account = (self.cloud.target, self.cloud.account(), self.cloud.endpoint)
+        names = dict.fromkeys(row.spending.cluster for row in opened if _account(row) == account)
+        rows = (row for name in names for row in self.ledger.entries(cluster=name))
+        return tuple(row for row in rows if _account(row) == account)
+
+    def _local(self, names: Iterable[str]) -> dict[str, LocalCluster]:
+        """Return this state home's records of the clusters with these names."""
+        records = {name: self.records.last_known(name) for name in sorted(names)}
+        local: dict[str, LocalCluster] = {}
+        for name, record in records.items():
+            if record is not None:
+                busy, problem = self._lease(name)
+                local[name] = LocalCluster(record.identity.token, record.state == "up", busy, problem)
+        return local
+
+    def _lease(self, name: str) -> tuple[bool, str]:
+        """Return whether another command is working on the cluster, and the reason if this is unknown."""
+        try:
+            return self.is_busy(name), ""
+        except StateError as err:
+            return False, err.message
+
+
+def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:
+    """Reject regions that are not enabled in the account."""
+    unknown = [region for region in regions if region not in enabled]
+    if unknown:
+        message = f"regions not enabled in this account: {', '.join(unknown)}"
+        raise UsageError(message, hint=f"enabled regions: {', '.join(enabled)}")
+
+
+def _account(row: LedgerEntry) -> tuple[str, str, str]:
+    return row.spending.target, row.spending.account, row.spending.endpoint
 
 
 class AccountSweep:

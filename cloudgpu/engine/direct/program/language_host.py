@@ -1,4 +1,4 @@
-"""Run an unmodified Pulumi program in this process, as Pulumi's own language host does.
+"""Run an unmodified Pulumi program and its `Pulumi.yaml` in this process, as Pulumi's own language host does.
 
 Every run has its own event loop, thread pool and context, so that a failed run leaves nothing behind. The working
 directory of the process does not change.
@@ -13,19 +13,82 @@ import threading
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pulumi.runtime import config as pulumi_config
 from pulumi.runtime.proto import engine_pb2
 from pulumi.runtime.settings import Settings, configure, set_root_resource
 from pulumi.runtime.stack import run_in_stack
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
-from cloudgpu.engine.direct.dependency_order import WORKERS
-from cloudgpu.engine.direct.program.project import Project
+from cloudgpu import files
+from cloudgpu.decoding import MALFORMED, describe_error
+from cloudgpu.engine.direct.delete import WORKERS
 from cloudgpu.engine.direct.program.resource_monitor import Monitor
 from cloudgpu.errors import BadRequestError, CloudGpuError, UnsupportedError
+
+
+@dataclass(frozen=True)
+class Project:
+    """A Pulumi project on disk."""
+
+    name: str
+    directory: Path
+    main: Path
+    """Python file to run."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Default configuration values by `namespace:key`."""
+
+
+def read_project(directory: Path) -> Project:
+    """Read the project in this directory."""
+    source = directory.resolve() / "Pulumi.yaml"
+    try:
+        content: Any = YAML(typ="safe").load(files.read_text(source, files.SETTINGS_BYTES))
+    except OSError as err:
+        message = f"no Pulumi project in {directory}: {source.name} cannot be read ({err})"
+        raise BadRequestError(message, hint="specify the directory that contains Pulumi.yaml") from err
+    except (YAMLError, *MALFORMED) as err:
+        message = f"{source} is not valid YAML: {describe_error(err)}"
+        raise BadRequestError(message, hint="correct the file") from err
+    if not isinstance(content, dict) or not isinstance(content.get("name"), str):
+        message = f"{source} has no `name`"
+        raise BadRequestError(message, hint="add the project's `name` to the file")
+    _refuse_other_languages(source, content.get("runtime"))
+    name = content["name"]
+    return Project(name, source.parent, _main(source, content), _defaults(name, content.get("config")))
+
+
+def _refuse_other_languages(source: Path, runtime: object) -> None:
+    language = runtime.get("name") if isinstance(runtime, dict) else runtime
+    if language != "python":
+        message = f"{source}: the direct engine does not support runtime {language!r}, only python"
+        raise UnsupportedError(message, hint="use the pulumi engine")
+
+
+def _main(source: Path, content: Mapping[str, Any]) -> Path:
+    entry = source.parent / str(content.get("main") or ".")
+    main = entry / "__main__.py" if entry.is_dir() else entry
+    if not main.is_file():
+        message = f"{source}: the program {main.name} does not exist"
+        raise BadRequestError(message, hint="correct `main`, or create __main__.py")
+    return main
+
+
+def _defaults(project: str, config: object) -> dict[str, str]:
+    if not isinstance(config, dict):
+        return {}
+    defaults: dict[str, str] = {}
+    for key, entry in config.items():
+        value = entry.get("value", entry.get("default")) if isinstance(entry, dict) else entry
+        if value is not None:
+            name = key if ":" in key else f"{project}:{key}"
+            defaults[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return defaults
+
 
 _ORGANIZATION: Final = "organization"  # Pulumi's value for backends without organizations
 _NOT_SUPPORTED: Final = "The Pulumi CLI does not support "

@@ -12,16 +12,15 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 from google.protobuf import empty_pb2  # type: ignore[import-untyped]
 from pulumi.runtime.proto import provider_pb2, resource_pb2
 
-from cloudgpu.aws.resources.base import Handler, HandlerContext
+from cloudgpu.aws.resources.handler import Handler, HandlerContext
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import CancelScope
-from cloudgpu.engine.direct.deployment import Registry
+from cloudgpu.engine.direct.deployment import Gate, Registry, StoppedError
 from cloudgpu.engine.direct.diff import ResourceRequest, apply_ignore_changes
 from cloudgpu.engine.direct.journal_state import Resource
 from cloudgpu.engine.direct.program.protobuf_values import Plain, struct, to_plain
 from cloudgpu.engine.direct.program.resource_options import Options, read_options, reject_unsupported_version
 from cloudgpu.engine.direct.register import Registered
-from cloudgpu.engine.direct.shutdown_gate import Gate, StoppedError
 from cloudgpu.engine.redaction import Redactor
 from cloudgpu.engine.urn import STACK_TYPE, UrnParts, former_urns
 from cloudgpu.errors import BadRequestError, CloudGpuError, UnsupportedError

@@ -1,4 +1,4 @@
-"""The EC2 endpoint: this package's rules take precedence over moto's implementation."""
+"""The EC2 endpoint: this package's rules, such as those for tags, take precedence over moto's implementation."""
 
 from typing import Any
 
@@ -7,40 +7,86 @@ from moto.core.responses import ActionResult
 from moto.core.utils import camelcase_to_underscores
 from moto.ec2.exceptions import DryRunClientError
 from moto.ec2.responses import EC2Response
+from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, EC2_RESOURCE_TO_PREFIX
 
+from cloudgpu.rehearsal.aws_api.dispatch import RULES, AwsError, ParsedRequest, rule
 from cloudgpu.rehearsal.aws_api.ec2 import (  # noqa: F401 - importing a module registers its rules
-    baked_images,
-    default_members,
-    dependencies,
     describe,
     elastic_ips,
+    images,
     instance_types,
-    interface_groups,
     nat_gateways,
-    public_images,
     reachability,
     regions,
     routes,
     security_groups,
     spot_prices,
-    tagging,
     volumes,
     vpc_endpoints,
 )
-from cloudgpu.rehearsal.aws_api.ec2.filter_names import reject_unknown_filters
+from cloudgpu.rehearsal.aws_api.ec2.describe import paginate_response, reject_unknown_filters
 from cloudgpu.rehearsal.aws_api.eventual_consistency import record_new_resources, reject_invisible
 from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.launch import (  # noqa: F401 - importing a module registers its rules
-    client_tokens,
     fleets,
+    instances,
     launch_templates,
     placement_groups,
+    request,
     reservations,
-    run_instances,
 )
-from cloudgpu.rehearsal.aws_api.paging import paginate_response
-from cloudgpu.rehearsal.aws_api.rules import RULES, AwsError, ParsedRequest
+from cloudgpu.rehearsal.server.http_server import MAX_TAGS
 from cloudgpu.rehearsal.state.records import SavedAnswer, records_of
+
+# DescribeTags derives the type of a resource from its ID, and moto's placement groups have none.
+EC2_PREFIX_TO_RESOURCE["pg"] = "placement-group"
+EC2_RESOURCE_TO_PREFIX["placement-group"] = "pg"
+
+
+@rule("CreateTags")
+def create_tags(call: ParsedRequest) -> dict[str, Any]:
+    """Set tags on resources of any type; if one of the resources does not exist, the whole call fails."""
+    ids = _existing_ids(call)
+    tags = {row["Key"]: str(row.get("Value") or "") for row in call.params.get("Tags") or []}
+    if any(key.startswith("aws:") for key in tags):
+        raise AwsError("InvalidParameterValue", "Tag keys starting with 'aws:' are reserved for internal use")
+    for resource_id in ids:
+        if len({**call.backend.tags.get(resource_id, {}), **tags}) > MAX_TAGS:
+            raise AwsError("TagLimitExceeded", f"{resource_id} would have more than the maximum of {MAX_TAGS} tags.")
+    call.backend.create_tags(ids, tags)
+    _update_copies(call, ids)
+    return {}
+
+
+@rule("DeleteTags")
+def delete_tags(call: ParsedRequest) -> dict[str, Any]:
+    """Delete tags; a tag that is specified without a value is deleted regardless of its value."""
+    ids = _existing_ids(call)
+    call.backend.delete_tags(ids, {row["Key"]: row.get("Value") for row in call.params.get("Tags") or []})
+    _update_copies(call, ids)
+    return {}
+
+
+def _existing_ids(call: ParsedRequest) -> list[str]:
+    ids = call.texts("Resources")
+    if not ids:
+        raise AwsError("MissingParameter", "The request must contain the parameter resourceIdSet")
+    simulated = {group.id for group in call.records.placement_groups.values()} | call.records.fleets.keys()
+    call.backend.do_resources_exist([resource_id for resource_id in ids if resource_id not in simulated])
+    return ids
+
+
+def _update_copies(call: ParsedRequest, ids: list[str]) -> None:
+    """Update the copies of the tags that launch templates and placement groups store."""
+    for resource_id in ids:
+        tags = dict(call.backend.tags.get(resource_id, {}))
+        if resource_id in call.backend.launch_templates:
+            template = call.backend.launch_templates[resource_id]
+            template.tags = template.get_tags()
+        for group in call.records.placement_groups.values():
+            if group.id == resource_id:
+                group.tags = tags
+
 
 _CHECKS_ITSELF = ("RunInstances",)
 """Actions that handle `DryRun` themselves, after they have validated the parameters."""
@@ -68,11 +114,11 @@ class StrictEc2(EC2Response):
         action = str(self._get_action())
         params = dict(self.params)
         backend = self.ec2_backend
-        public_images.register(backend)
+        images.register(backend)
         self._check_before_execution(action, params)
-        key = client_tokens.response_key(action, params)
-        digest = client_tokens.parameters_digest(params) if key else ""
-        saved = client_tokens.find_saved_response(records_of(backend), key, digest) if key else None
+        key = request.response_key(action, params)
+        digest = request.parameters_digest(params) if key else ""
+        saved = request.find_saved_response(records_of(backend), key, digest) if key else None
         if saved:
             return saved.status, dict(saved.headers), saved.body
         if params.get("DryRun") and action not in _CHECKS_ITSELF:
@@ -86,7 +132,7 @@ class StrictEc2(EC2Response):
         if key:
             raw = body.encode() if isinstance(body, str) else bytes(body)
             answer = SavedAnswer(digest, status, {name: str(value) for name, value in headers.items()}, raw)
-            client_tokens.save_response(records_of(backend), key, answer)
+            request.save_response(records_of(backend), key, answer)
         return status, headers, body
 
     def _check_before_execution(self, action: str, params: dict[str, Any]) -> None:

@@ -1,15 +1,136 @@
-"""Describe actions with the filters and pagination that moto lacks, and the nodes' real console output."""
+"""Describe actions with the filters, pagination and members that moto lacks, and the nodes' real console output.
+
+EC2 rejects every other filter: "The filter 'NAME' is invalid" (reported for DescribeInstances in boto/boto3 issue
+1299 and for DescribeInstanceStatus in aws/aws-cli issue 7225).
+
+Source: the recordings that `tests/rehearsal/fidelity/recorded_shapes.json` names. For the long name of a zone's
+group: a published answer of AWS, in which it is `US East (Ohio) 1`.
+"""
 
 import base64
+import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
+from botocore.loaders import Loader
+from moto.core.responses import ActionResult
 from moto.ec2 import utils as moto_utils
+from moto.ec2.models.amis import Ami
+from moto.ec2.models.availability_zones_and_regions import Zone
+from moto.ec2.models.elastic_block_store import VolumeAttachment
+from moto.ec2.models.route_tables import RouteTable
+from moto.ec2.models.security_groups import SecurityGroupRule
 
 from cloudgpu.errors import RehearsalError
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, paginate_rows, rule
 from cloudgpu.rehearsal.aws_api.ec2.instance_types import is_nitro
-from cloudgpu.rehearsal.aws_api.launch.run_instances import find
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, paginate_rows, rule
+from cloudgpu.rehearsal.aws_api.launch.instances import find
+
+_MODIFIED = ("size", "volume_type", "iops", "throughput")
+
+
+@cache
+def _region_names() -> Mapping[str, str]:
+    """Return the long names of the regions, such as `US East (Ohio)`."""
+    partitions = Loader().load_data("endpoints")["partitions"]
+    return {
+        name: str(region["description"]) for partition in partitions for name, region in partition["regions"].items()
+    }
+
+
+def _deleted_with_instance(attachment: Any) -> bool:  # noqa: ANN401 - moto's attachment
+    devices = attachment.instance.block_device_mapping.values()
+    return any(device.volume_id == attachment.volume_id and device.delete_on_termination for device in devices)
+
+
+_DEFAULTS: Mapping[type, Mapping[str, Any]] = {
+    RouteTable: {"propagating_vgws": []},
+    SecurityGroupRule: {"group_owner_id": property(lambda row: row.ec2_backend.account_id)},
+    VolumeAttachment: {"delete_on_termination": property(_deleted_with_instance)},
+    Ami: {"sriov_net_support": property(lambda ami: ami.sriov)},
+    Zone: {
+        "group_long_name": property(lambda zone: f"{_region_names().get(zone.region_name, zone.region_name)} 1"),
+        "group_name": property(lambda zone: f"{zone.region_name}-zg-1"),
+        "network_border_group": property(lambda zone: zone.region_name),
+        "opt_in_status": "opt-in-not-required",
+    },
+}
+
+for _model, _members in _DEFAULTS.items():
+    for _name, _value in _members.items():
+        setattr(_model, _name, _value)
+
+
+@rule("ModifyVolume")
+def modify_volume(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Modify a volume as moto does, and report the properties that stay the same, too."""
+    volume = call.backend.get_volume(str(call.params.get("VolumeId") or ""))
+    before = {name: getattr(volume, name) for name in _MODIFIED}
+    response = call.proceed()
+    modification = volume.modifications[-1]
+    for name, value in before.items():
+        if getattr(modification, f"original_{name}") is None:
+            setattr(modification, f"original_{name}", value)
+            setattr(modification, f"target_{name}", getattr(volume, name))
+    return response
+
+
+_TAG = "tag:"
+_ANY_TAG = "tag:*"
+
+
+def reject_unknown_filters(action: str, params: Mapping[str, Any]) -> None:
+    """Reject a request with a filter that its operation does not have.
+
+    Operations whose documentation lists no filters are not checked.
+    """
+    accepted = _accepted_filters().get(action)
+    if accepted is None:
+        return
+    for row in params.get("Filters") or params.get("Filter") or ():
+        name = str(row.get("Name")) if row.get("Name") is not None else "null"
+        if (_ANY_TAG if name.startswith(_TAG) else name) not in accepted:
+            raise AwsError("InvalidParameterValue", f"The filter '{name}' is invalid")
+
+
+@cache
+def _accepted_filters() -> Mapping[str, frozenset[str]]:
+    """Return the names of the accepted filters by operation; `tag:*` stands for `tag:KEY`."""
+    table = json.loads(files("cloudgpu.rehearsal.aws_api.ec2").joinpath("filter-names.json").read_text("utf-8"))
+    return {operation: frozenset(names) for operation, names in table["operations"].items()}
+
+
+@cache
+def _listings() -> dict[str, dict[str, Any]]:
+    """Return botocore's paginator definitions by action; `result_key` is the response member that contains the list."""
+    rows: dict[str, dict[str, Any]] = Loader().load_service_model("ec2", "paginators-1")["pagination"]
+    return {
+        action: row for action, row in rows.items() if row.get("limit_key") == "MaxResults" and _is_single_list(row)
+    }
+
+
+def _is_single_list(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("result_key"), str) and row.get("output_token") == "NextToken"
+
+
+def paginate_response(action: str, params: dict[str, Any], response: ActionResult) -> ActionResult:
+    """Return the requested page of a response.
+
+    The response is returned unchanged if it already has a token, the request does not specify a page, or AWS does not
+    paginate the action with `MaxResults`.
+    """
+    is_paged = params.get("MaxResults") or params.get("NextToken")
+    listing = _listings().get(action) if is_paged else None
+    members = response.result
+    if listing is None or not isinstance(members, dict) or "NextToken" in members:
+        return response
+    key = str(listing["result_key"])
+    rows, token = paginate_rows(list(members.get(key) or []), params)
+    return ActionResult({**members, key: rows, "NextToken": token})
+
 
 _CONSOLE_BYTES = 65536
 _POSTED_S = 240.0

@@ -5,7 +5,7 @@ from typing import Any
 
 from moto.ec2.models.elastic_network_interfaces import NetworkInterface
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, rule
 
 DEFAULT_ADDRESS_LIMIT = 5
 """AWS's default limit per region; a row `region/elastic-ip/on-demand` in the quota table overrides this limit."""

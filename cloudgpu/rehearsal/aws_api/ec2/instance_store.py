@@ -10,8 +10,8 @@ from moto.ec2.models.instances import StateReason
 
 from cloudgpu.rehearsal.aws_api.ec2 import elastic_ips, instance_types
 from cloudgpu.rehearsal.aws_api.ec2.reachability import node_access
-from cloudgpu.rehearsal.aws_api.launch.run_instances import set_state, transition_reason
-from cloudgpu.rehearsal.node_spec import NodeSpec
+from cloudgpu.rehearsal.aws_api.launch.instances import set_state, transition_reason
+from cloudgpu.rehearsal.nodes.values import NodeSpec
 from cloudgpu.rehearsal.state.records import NodeRecord, records_of
 
 INSTANCE_INITIATED_SHUTDOWN = "Client.InstanceInitiatedShutdown"

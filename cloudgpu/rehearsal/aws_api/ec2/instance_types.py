@@ -6,7 +6,7 @@ from typing import Any
 
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, paginate_rows, rule
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, paginate_rows, rule
 
 RETIRED = ("p2.", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "g2.", "g3.", "g3s.", "cg1.")
 _OFFERING_FILTERS = {"instance-type": "InstanceType", "location": "Location"}

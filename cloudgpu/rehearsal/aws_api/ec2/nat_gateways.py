@@ -3,9 +3,9 @@
 from datetime import timedelta
 from typing import Any
 
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, paginate_rows, rule, tag_list
 from cloudgpu.rehearsal.aws_api.ec2.elastic_ips import detach_address
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, paginate_rows, rule, tag_list
-from cloudgpu.rehearsal.server.error_wording import not_found_message
+from cloudgpu.rehearsal.server.error_responses import not_found_message
 
 _DESCRIBE_CALLS = 2
 """Number of describe calls until a gateway leaves a transitional state. The last call returns the new state."""

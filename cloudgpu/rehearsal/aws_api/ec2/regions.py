@@ -5,7 +5,7 @@ from typing import Any
 
 from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, rule
 
 _OTHER_PARTITIONS = ("cn-", "us-gov-", "us-iso", "eu-isoe-", "eusc-")
 _OPT_IN_REQUIRED = frozenset({"af-south-1", "ap-southeast-3", "eu-south-1"})

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.catalog import catalog
 from cloudgpu.catalog.hardware import InstanceType
+from cloudgpu.rehearsal.aws_api.dispatch import ParsedRequest, paginate_rows, rule
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
-from cloudgpu.rehearsal.aws_api.rules import ParsedRequest, paginate_rows, rule
 
 if TYPE_CHECKING:
     from cloudgpu.rehearsal.aws_api.interfaces import World

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
-from cloudgpu.rehearsal.server.error_wording import not_found_message
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, rule
+from cloudgpu.rehearsal.server.error_responses import not_found_message
 
 _GP3 = {"size": (1, 65536), "iops": (3000, 80000), "throughput": (125, 2000)}
 """Minimum and maximum of each property, in GiB, IOPS and MiB/s."""

@@ -4,8 +4,8 @@ from typing import Any
 
 from moto.ec2.exceptions import EC2ClientError
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
-from cloudgpu.rehearsal.server.error_wording import not_found_message
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, rule
+from cloudgpu.rehearsal.server.error_responses import not_found_message
 
 _SERVICES = {"Gateway": ("s3", "dynamodb"), "Interface": ("ec2messages", "ssm", "ssmmessages")}
 _NOT_FOUND = "InvalidVpcEndpointId.NotFound"

@@ -6,7 +6,8 @@ from typing import Any
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
-from cloudgpu.rehearsal.aws_api import service_roles
+from cloudgpu.rehearsal.aws_api import iam_service
+from cloudgpu.rehearsal.aws_api.dispatch import Action, JsonError, paginate
 from cloudgpu.rehearsal.aws_api.fsx.records import (
     Made,
     create_record,
@@ -17,7 +18,6 @@ from cloudgpu.rehearsal.aws_api.fsx.records import (
     system,
 )
 from cloudgpu.rehearsal.aws_api.interfaces import World
-from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paginate
 
 Params = Mapping[str, Any]
 _CHANGEABLE = ("ImportedFileChunkSize", "S3")
@@ -30,7 +30,7 @@ def _create(world: World, region: str, params: Params) -> dict[str, Any]:
     if link is None:
         file_system = system(shelf, str(params.get("FileSystemId")))
         _check(file_system, shelf.links, params, file_system.lifecycle(now))
-        service_roles.require_fsx_role(world.behaviour, service_roles.FSX_DATA, "access the S3 bucket")
+        iam_service.require_fsx_role(world.behaviour, iam_service.FSX_DATA, "access the S3 bucket")
         link = create_record("association", region, params, now, parent=file_system.id)
         link.failure = _failure(str(params["DataRepositoryPath"]), region)
         shelf.links[link.id] = link

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cloudgpu.rehearsal.aws_api import service_roles
+from cloudgpu.rehearsal.aws_api import iam_service
+from cloudgpu.rehearsal.aws_api.dispatch import Action, JsonError, paginate
 from cloudgpu.rehearsal.aws_api.fsx import data_repositories as links
 from cloudgpu.rehearsal.aws_api.fsx.records import (
     Made,
@@ -16,7 +17,6 @@ from cloudgpu.rehearsal.aws_api.fsx.records import (
     tags_to_dict,
 )
 from cloudgpu.rehearsal.aws_api.interfaces import World
-from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paginate
 
 _SMALLEST_GIB: Final = 1200
 _STEP_GIB: Final = 2400
@@ -41,7 +41,7 @@ def _create(world: World, region: str, params: Params) -> dict[str, Any]:
     file_system = find_earlier_result(shelf.systems, params)
     if file_system is None:
         _check(params)
-        service_roles.require_fsx_role(world.behaviour, service_roles.FSX, "create the file system")
+        iam_service.require_fsx_role(world.behaviour, iam_service.FSX, "create the file system")
         subnet = _subnet(backend, params)
         file_system = create_record("file-system", region, params, now)
         description = f"AWS created network interface for {file_system.id}"

@@ -9,7 +9,7 @@ from typing import Any, Final
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.models import ec2_backends
 
-from cloudgpu.rehearsal.aws_api.json_service import JsonError
+from cloudgpu.rehearsal.aws_api.dispatch import JsonError
 
 _ATTRIBUTE: Final = "rehearsal_lustre"
 _TRANSITION_TIME: Final = timedelta(seconds=1)

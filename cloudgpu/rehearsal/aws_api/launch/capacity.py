@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
 from cloudgpu.rehearsal.aws_api.launch import reservations
 from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest
 from cloudgpu.rehearsal.aws_api.service_quotas import vcpus_allowed
 
 _LIVE = ("pending", "running", "shutting-down", "stopping")

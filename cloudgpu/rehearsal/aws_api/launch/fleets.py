@@ -2,23 +2,75 @@
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from moto.core.exceptions import ServiceException
 
-from cloudgpu.rehearsal.aws_api import service_roles
+from cloudgpu.rehearsal.aws_api import iam_service
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, paginate_rows, rule, tag_list, tags_for
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
 from cloudgpu.rehearsal.aws_api.eventual_consistency import invisible_in_launch
 from cloudgpu.rehearsal.aws_api.launch.capacity import LaunchHeadroom, launchable_count
-from cloudgpu.rehearsal.aws_api.launch.fleet_allocation import FleetCapacity, Pool, allocate
-from cloudgpu.rehearsal.aws_api.launch.launch import Origin, launch
+from cloudgpu.rehearsal.aws_api.launch.instances import Origin, launch, mark_shutting_down, start_termination
 from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest, merge_template
-from cloudgpu.rehearsal.aws_api.launch.run_instances import mark_shutting_down, start_termination
 from cloudgpu.rehearsal.aws_api.launch.validation import validate_launch
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, paginate_rows, rule, tag_list, tags_for
 from cloudgpu.rehearsal.state.records import FleetRecord
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A capacity pool: a fleet override in one zone that has room for up to `room` instances."""
+
+    index: int
+    instance_type: str
+    zone: str
+    room: int
+
+
+@dataclass(frozen=True)
+class FleetCapacity:
+    """The requested capacity of a fleet."""
+
+    target: int
+    minimum: int = 0
+    single_type: bool = False
+    single_zone: bool = False
+
+
+def allocate(pools: Sequence[Pool], terms: FleetCapacity) -> dict[int, int]:
+    """Return the number of instances per pool index, or an empty mapping if the minimum is not reached.
+
+    If no allocation reaches the target, return the largest allocation.
+
+    Args:
+        pools: The pools in order of preference.
+        terms: The requested capacity.
+    """
+    attempts = [_fill([pool for pool in pools if _is_compatible(pool, first, terms)], terms.target) for first in pools]
+    if not attempts:
+        return {}
+    best = next((plan for plan in attempts if sum(plan.values()) >= terms.target), None)
+    chosen = best if best is not None else max(attempts, key=lambda plan: sum(plan.values()))
+    return chosen if sum(chosen.values()) >= max(terms.minimum, 1) else {}
+
+
+def _is_compatible(pool: Pool, first: Pool, terms: FleetCapacity) -> bool:
+    same_type = pool.instance_type == first.instance_type or not terms.single_type
+    return same_type and (pool.zone == first.zone or not terms.single_zone)
+
+
+def _fill(pools: Sequence[Pool], target: int) -> dict[int, int]:
+    plan: dict[int, int] = {}
+    remaining = target
+    for pool in pools:
+        count = min(pool.room, remaining)
+        if count:
+            plan[pool.index] = count
+            remaining -= count
+    return plan
+
 
 _MAX_CONSTRAINED_TARGET = 1000
 _LOWEST_PRICE = "lowestPrice"
@@ -197,7 +249,7 @@ def _choice(call: ParsedRequest, request: MergedLaunchRequest, description: dict
         return _Choice(request, description, LaunchHeadroom(0, unseen))
     try:
         if request.market == "spot":
-            service_roles.require_spot_role(call.world.behaviour)
+            iam_service.require_spot_role(call.world.behaviour)
         admitted = validate_launch(call, request)
     except ServiceException as err:
         if err.code not in _RECORDED and not _ABSENT.search(err.code):

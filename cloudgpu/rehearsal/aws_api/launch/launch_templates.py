@@ -3,7 +3,7 @@
 import re
 from typing import Any, Final
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, paginate_rows, rule
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, paginate_rows, rule
 
 _TEMPLATE = "launch-template"
 _TEMPLATES_PER_PAGE = 200

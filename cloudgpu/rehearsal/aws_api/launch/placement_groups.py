@@ -3,7 +3,7 @@
 import secrets
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, paginate_rows, rule, tag_list
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, paginate_rows, rule, tag_list
 from cloudgpu.rehearsal.state.records import PlacementGroup
 
 _STRATEGIES = ("cluster", "spread", "partition")

@@ -10,10 +10,10 @@ from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.utils import filter_iam_instance_profiles
 from moto.iam.exceptions import NotFoundException
 
-from cloudgpu.rehearsal.aws_api.ec2 import baked_images, instance_types
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest
+from cloudgpu.rehearsal.aws_api.ec2 import images, instance_types
 from cloudgpu.rehearsal.aws_api.launch import placement_groups
 from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
-from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest
 
 _AMI_ID = re.compile(r"ami-[0-9a-f]{8}([0-9a-f]{9})?$")
 _EFA = ("efa", "efa-only")
@@ -92,7 +92,7 @@ def _check_image(call: ParsedRequest, request: MergedLaunchRequest, description:
 def _check_root_disk(call: ParsedRequest, request: MergedLaunchRequest) -> None:
     """Reject a root disk that is smaller than the snapshot of the image, in the words that AWS's users report."""
     ami = call.backend.amis[str(request.data["ImageId"])]
-    snapshot_id, needed_gib = baked_images.root_snapshot(ami)
+    snapshot_id, needed_gib = images.root_snapshot(ami)
     for row in request.data.get("BlockDeviceMappings") or []:
         size_gib = int((row.get("Ebs") or {}).get("VolumeSize") or needed_gib)
         if row.get("DeviceName") == ami.root_device_name and size_gib < needed_gib:

@@ -4,11 +4,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.mounts import shared_folders
 from cloudgpu.rehearsal.nodes.record import Timer
-from cloudgpu.rehearsal.nodes.servers import fabric_manager, nvidia_smi, power_commands
+from cloudgpu.rehearsal.nodes.servers import nvidia_smi, power_commands
+from cloudgpu.rehearsal.nodes.servers.nvidia_smi import DRIVER
 from cloudgpu.rehearsal.nodes.servers.package_answers import Archive, is_simulation, package_names
+from cloudgpu.rehearsal.nodes.values import NodeSpec
+
+PACKAGE = "nvidia-fabricmanager"
+"""Name prefix of the package, and the name of the systemd unit."""
+VERSION = f"Fabric Manager version is : {DRIVER}\n"
+NOT_STARTED = (
+    f"Job for {PACKAGE}.service failed because the control process exited with error code.\n"
+    f'See "systemctl status {PACKAGE}.service" and "journalctl -xeu {PACKAGE}.service" for details.\n'
+)
+"""Error of `systemctl start` when Fabric Manager exits."""
+
+
+def is_unit(names: Sequence[str]) -> bool:
+    """Return True if one of these arguments is Fabric Manager's unit."""
+    return any(name.removesuffix(".service") == PACKAGE for name in names)
+
+
+def last_log_line(*, down: bool) -> str:
+    """Return the last line of the unit's journal."""
+    return f"{'Failed to start' if down else 'Started'} NVIDIA fabric manager service.\n"
+
 
 _QUESTIONS = frozenset({"is-active", "is-enabled", "is-failed", "status", "show", "list-timers", "is-system-running"})
 _ALWAYS_ACTIVE = frozenset({"ssh", "sshd", "cloud-init", "cloud-final", "cloud-config", "multi-user.target"})
@@ -61,7 +82,7 @@ class CommandContext:
     @property
     def has_fabric_manager(self) -> bool:
         """True if Fabric Manager is installed."""
-        in_image = not self.bare or any(name.startswith(fabric_manager.PACKAGE) for name in self.installed)
+        in_image = not self.bare or any(name.startswith(PACKAGE) for name in self.installed)
         return self.spec.has_nvswitch and in_image
 
 
@@ -220,8 +241,8 @@ def _systemctl(arguments: list[str], units: Mapping[str, str], scene: CommandCon
     timers = [name for name in names if name.endswith(".timer")]
     if verb in _QUESTIONS:
         return _query(verb, names, scene, quiet=bool({"-q", "--quiet"} & set(arguments)))
-    if scene.fabric_manager_down and verb in ("start", "restart") and fabric_manager.is_unit(names):
-        return Reply(stderr=fabric_manager.NOT_STARTED, exit_code=1)
+    if scene.fabric_manager_down and verb in ("start", "restart") and is_unit(names):
+        return Reply(stderr=NOT_STARTED, exit_code=1)
     if timers:
         return _timer_command(verb, timers[0], units, scene, now="--now" in arguments)
     return Reply(log=" ".join(["systemctl", *arguments]))
@@ -259,7 +280,7 @@ def _query(verb: str, names: list[str], scene: CommandContext, *, quiet: bool) -
 def _is_active(name: str, scene: CommandContext) -> bool:
     if name.endswith(".timer"):
         return any(f"{timer.unit}.timer" == name for timer in scene.timers)
-    if fabric_manager.is_unit([name]):
+    if is_unit([name]):
         return scene.has_fabric_manager and not scene.fabric_manager_down
     return name.removesuffix(".service") in _ALWAYS_ACTIVE
 
@@ -302,13 +323,13 @@ def _fabric_manager(_: list[str], __: Mapping[str, str], scene: CommandContext) 
     if not scene.has_fabric_manager:
         text = "nv-fabricmanager: command not found (simulated: the image has no Fabric Manager)\n"
         return Reply(stderr=text, exit_code=127)
-    return Reply(stdout=fabric_manager.VERSION)
+    return Reply(stdout=VERSION)
 
 
 def _journal(arguments: list[str], _: Mapping[str, str], scene: CommandContext) -> Reply | None:
-    if not scene.has_fabric_manager or not fabric_manager.is_unit(arguments):
+    if not scene.has_fabric_manager or not is_unit(arguments):
         return None
-    return Reply(stdout=fabric_manager.last_log_line(down=scene.fabric_manager_down))
+    return Reply(stdout=last_log_line(down=scene.fabric_manager_down))
 
 
 _HANDLERS = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from cloudgpu.rehearsal.node_spec import NodeSpec
+from cloudgpu.rehearsal.nodes.values import NodeSpec
 
 DRIVER = "580.126.09"
 _CUDA = "13.0"

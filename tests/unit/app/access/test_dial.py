@@ -8,14 +8,14 @@ import pytest
 
 from cloudgpu.aws.ec2.session_manager import SsmSession
 from cloudgpu.backends.aws import session_manager
-from cloudgpu.backends.aws.node_addresses import region_of, session_manager_addresses
+from cloudgpu.backends.aws.addresses import region_of, session_manager_addresses
 from cloudgpu.backends.aws.session_manager import SessionManager, session_plugin
 from cloudgpu.backends.node_connections import NodeCarriers
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import AuthError, ConnectError, HostKeyError, StateError, UsageError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.openssh_command import ssh_argv
-from cloudgpu.ssh.tcp_connector import CarryingCommand, ProgramCarrier
+from cloudgpu.ssh.openssh import ssh_argv
+from cloudgpu.ssh.proxies import CarryingCommand, ProgramCarrier
 
 
 @pytest.fixture

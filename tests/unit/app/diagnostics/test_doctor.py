@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.diagnostics import local_checks
-from cloudgpu.app.diagnostics.check import Diagnosis
-from cloudgpu.app.diagnostics.doctor import run_checks
+from cloudgpu.app.diagnostics import doctor
+from cloudgpu.app.diagnostics.doctor import Diagnosis, run_checks
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult
-from cloudgpu.aws.iam.service_roles import SPOT, STORAGE_ROLES
+from cloudgpu.aws.iam.role_permissions import SPOT, STORAGE_ROLES
 from cloudgpu.aws.pricing.quotas import QuotaLimit
 from cloudgpu.aws.session.credential_errors import CredentialSource
 from cloudgpu.aws.session.session import Identity
 from cloudgpu.catalog.quotas import quota_of
-from cloudgpu.cli.render.doctor import diagnostic_lines
+from cloudgpu.cli.commands.doctor import diagnostic_lines
 from cloudgpu.errors import AuthError, CloudError
 from cloudgpu.paths import Home
 from cloudgpu.plan.subnets import RegionNetwork, SubnetSeen
@@ -275,17 +274,17 @@ def test_diagnostic_text_lists_every_check_with_its_fix():
 
 def test_unwritable_state_home_fails_the_check(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    assert local_checks.state_home(Home(tmp_path / "file" / "home")).state == "failed"
-    assert local_checks.state_home(Home(tmp_path / "home")).state == "ok"
+    assert doctor.state_home(Home(tmp_path / "file" / "home")).state == "failed"
+    assert doctor.state_home(Home(tmp_path / "home")).state == "ok"
 
 
 def test_missing_or_invalid_ssh_key_fails_the_check(tmp_path: Path):
     path = tmp_path / "key"
-    assert (local_checks.ssh_key(path, "").state, local_checks.ssh_key(path, "ann").state) == ("ok", "failed")
+    assert (doctor.ssh_key(path, "").state, doctor.ssh_key(path, "ann").state) == ("ok", "failed")
     key = ensure_key(path)
-    assert key.fingerprint in local_checks.ssh_key(path, "").detail
+    assert key.fingerprint in doctor.ssh_key(path, "").detail
     path.write_text("nonsense")
-    assert local_checks.ssh_key(path, "").state == "failed"
+    assert doctor.ssh_key(path, "").state == "failed"
 
 
 @pytest.fixture
@@ -303,17 +302,17 @@ def path_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_missing_pulumi_and_broken_docker_are_reported(path_of):
-    assert local_checks.pulumi_cli(needed=False).state == "warning"
-    assert local_checks.pulumi_cli(needed=True).state == "failed"
+    assert doctor.pulumi_cli(needed=False).state == "warning"
+    assert doctor.pulumi_cli(needed=True).state == "failed"
     path_of("pulumi", "echo v3.260.0")
     path_of("docker", "echo cannot connect >&2; exit 1")
-    found = local_checks.pulumi_cli(needed=True)
+    found = doctor.pulumi_cli(needed=True)
     assert (found.state, found.detail) == ("ok", "v3.260.0")
-    assert local_checks.docker() == replace(local_checks.docker(), state="warning", detail="cannot connect")
+    assert doctor.docker() == replace(doctor.docker(), state="warning", detail="cannot connect")
 
 
 def test_stopped_rehearsal_cloud_passes_the_check(home: Home):
-    found = local_checks.rehearsal_cloud(home)
+    found = doctor.rehearsal_cloud(home)
     assert found.state == "ok"
     assert "not running" in found.detail
     assert not home.rehearsal.exists()

@@ -7,8 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.matrix.planner import MatrixPlan, PlannedRun
-from cloudgpu.app.matrix.request import MatrixRequest
+from cloudgpu.app.matrix.planner import MatrixPlan, MatrixRequest, PlannedRun
 from cloudgpu.app.matrix.train import MatrixRunner
 from cloudgpu.app.planning.planner import Planned
 from cloudgpu.app.runs.train import TrainingRun

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cloudgpu.catalog import Catalog, Gpu, InstanceType
+from cloudgpu.catalog.compatibility import FrameworkImage, NgcMonth, Software, TorchWheels
 from cloudgpu.catalog.hardware import Memory, PeakRates
-from cloudgpu.catalog.software import FrameworkImage, NgcMonth, Software, TorchWheels
 
 EC2_GIB = {"24": "22.35", "180": "179"}
 READ_ON = date(2026, 7, 20)

@@ -12,8 +12,7 @@ from cloudgpu.catalog.snapshots.snapshot import TypeFacts
 from cloudgpu.errors import AuthError, CloudError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.run.progress import Note
-from cloudgpu.state.catalog_snapshots import CatalogSnapshots
-from cloudgpu.state.known_catalog import known_catalog
+from cloudgpu.state.catalog_snapshots import CatalogSnapshots, known_catalog
 from tests.manual_clock import ManualClock
 
 NAMES = ("p3dn.24xlarge", "p3.16xlarge", "g5.48xlarge")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from cloudgpu.app.planning.gpu_search import GpuQuery, search_gpus
-from cloudgpu.catalog.memory_text import parse_gib
+from cloudgpu.app.planning.catalog_search import GpuQuery, search_gpus
+from cloudgpu.catalog.gpu_spec import parse_gib
 from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings
 from cloudgpu.cli.main import app, main
 from cloudgpu.cli.render.gpus import gpu_search_json, gpu_search_lines, offer_json

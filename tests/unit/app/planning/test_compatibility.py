@@ -3,7 +3,7 @@
 import pytest
 
 from cloudgpu.catalog.compatibility import container_fit, latest, month_of, release_of
-from cloudgpu.catalog.software import software as known_software
+from cloudgpu.catalog.compatibility import software as known_software
 
 
 def fit(software, catalog, tag: str, gpu: str) -> str:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from cloudgpu.app.planning.container_search import ContainerQuery, find_containers
+from cloudgpu.app.planning.catalog_search import ContainerQuery, find_containers
 from cloudgpu.catalog import load
 from cloudgpu.catalog.compatibility import container_fit
-from cloudgpu.catalog.software import software as known_software
+from cloudgpu.catalog.compatibility import software as known_software
+from cloudgpu.cli.commands.containers import container_lines, containers_json
 from cloudgpu.cli.main import main
-from cloudgpu.cli.render.containers import container_lines, containers_json
 from cloudgpu.errors import UsageError
 from cloudgpu.plan.checks.software_container import image_support
 from tests.screens import screens

@@ -7,8 +7,8 @@ from datetime import date
 import pytest
 
 from cloudgpu.catalog import load
-from cloudgpu.catalog.profile import find_gpu, profile, supports_gpu
-from cloudgpu.catalog.software import software as known_software
+from cloudgpu.catalog.compatibility import find_gpu, profile, supports_gpu
+from cloudgpu.catalog.compatibility import software as known_software
 from cloudgpu.cli.main import main
 from cloudgpu.cli.render.gpu import format_version_range, profile_json, profile_lines
 from cloudgpu.errors import RecipeError

@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.planning.feasibility import check_feasible
 from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write_scaffold
+from cloudgpu.app.runs.train import check_feasible
 from cloudgpu.catalog import load
 from cloudgpu.catalog.gpu_spec import types_for_spec
 from cloudgpu.catalog.ranking import SearchCriteria, rank_offers
+from cloudgpu.cli.commands.recipe import scaffold_lines
 from cloudgpu.cli.main import main
-from cloudgpu.cli.render.recipe_scaffold import scaffold_lines
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.resolve import resolve
+from cloudgpu.recipe.loading.loader import resolve
 from tests.screens import screens
 
 CATALOG = load()

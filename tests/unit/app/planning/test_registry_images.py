@@ -14,7 +14,7 @@ from cloudgpu.app.planning.registry import images as registry_images
 from cloudgpu.app.planning.registry.http import RegistryClient, UnreachableError
 from cloudgpu.app.planning.registry.images import RegistryImages
 from cloudgpu.errors import AuthError
-from cloudgpu.launch.image_name import ImageName
+from cloudgpu.launch.containers import ImageName
 from cloudgpu.plan.named_resources import ImageSeen
 from cloudgpu.recipe.schema import Environment
 from cloudgpu.run.containers.logins import RegistryLogin

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.planning.uploads import secret_line
+from cloudgpu.app.planning.local_files import secret_line
 from cloudgpu.cli.main import main
-from cloudgpu.ssh.transfer.ignore import parse
+from cloudgpu.ssh.transfer.git_files import parse
 
 RECIPE = """\
 schema: 1

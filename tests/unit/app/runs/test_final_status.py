@@ -7,8 +7,8 @@ import pytest
 from cloudgpu.app.runs.final_status import with_final_status
 from cloudgpu.app.runs.follow import FollowResult
 from cloudgpu.recipe.schema import Metric
+from cloudgpu.run.agent_messages import Verdict
 from cloudgpu.run.metrics import Measured
-from cloudgpu.run.verdict import Verdict
 from tests.unit.run.test_transport import record
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait
+from cloudgpu.app.runs.concurrency import cancelled_by_deletion, delete_or_wait
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, CloudGpuError, TeardownError
 from cloudgpu.state.run_record import RunRecord

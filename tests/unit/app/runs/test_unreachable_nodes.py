@@ -10,7 +10,7 @@ from cloudgpu.app.runs.datasets import has_checkpoint
 from cloudgpu.app.runs.lost_nodes import Interruptions, describe_notice, what_is_lost
 from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
 from cloudgpu.errors import AuthError, BadRequestError, CloudError, ConnectError
-from cloudgpu.run.verdict import SpotNotice
+from cloudgpu.run.agent_messages import SpotNotice
 from cloudgpu.state.run_record import RunRecord
 
 TROUBLE = ConnectError("no route to host")

@@ -5,8 +5,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.storage.request import StorageOptions, make_storage_request, request_price
-from cloudgpu.catalog.other_prices import other_price
-from cloudgpu.catalog.storage import storage_price
+from cloudgpu.catalog.prices import other_price, storage_price
 from cloudgpu.errors import UsageError
 
 

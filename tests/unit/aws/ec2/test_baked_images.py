@@ -11,7 +11,7 @@ from cloudgpu.aws.ec2.baked_images import (
     start_image,
     wait_for_image,
 )
-from cloudgpu.cli.render.image import deleted_lines, image_lines
+from cloudgpu.cli.commands.image import deleted_lines, image_lines
 from cloudgpu.errors import CloudError
 
 ROW = {

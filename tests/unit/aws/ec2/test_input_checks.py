@@ -2,8 +2,8 @@
 
 import pytest
 
-from cloudgpu.aws.ec2 import input_checks
-from cloudgpu.aws.ec2.input_checks import check_dataset, check_named_resource
+from cloudgpu.aws.ec2 import named_resources
+from cloudgpu.aws.ec2.named_resources import check_dataset, check_named_resource
 from cloudgpu.aws.session.session import Session
 from cloudgpu.aws.storage import objects
 from cloudgpu.aws.storage.objects import ObjectInfo, S3Location, archived_objects
@@ -24,11 +24,11 @@ def test_dataset_has_size_and_region(session: Session) -> None:
 
 def test_dataset_size_is_lower_bound_above_listing_limit(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket(session, "data", a=3, b=4, c=5)
-    monkeypatch.setattr(input_checks, "_COUNTED", 2)
+    monkeypatch.setattr(named_resources, "_COUNTED", 2)
     assert check_dataset(session, "s3://data/set/") == DatasetSeen(
         "there", size_bytes=7, whole=False, region="us-east-1"
     )
-    monkeypatch.setattr(input_checks, "_COUNTED", 3)
+    monkeypatch.setattr(named_resources, "_COUNTED", 3)
     assert check_dataset(session, "s3://data/set/").whole
 
 

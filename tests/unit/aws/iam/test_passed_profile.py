@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.aws.iam.passed_profile import denied_role_actions, inspect_profile
+from cloudgpu.aws.iam.permission_probe import denied_role_actions, inspect_profile
 from cloudgpu.aws.session.credential_errors import CredentialSource
 from cloudgpu.aws.session.session import Identity
 from cloudgpu.plan.named_resources import ProfileSeen

@@ -10,14 +10,11 @@ import boto3
 import pytest
 from botocore.validate import ParamValidator
 
-from cloudgpu.aws.iam import dry_runs
+from cloudgpu.aws.iam import permission_probe
 from cloudgpu.aws.iam.grants import Grant, actions_for, policy
 from cloudgpu.aws.iam.grants import granted_actions as granted_by
-from cloudgpu.aws.iam.permissions import GRANTS, IMPLIED, OPTIONAL
-from cloudgpu.aws.iam.role_permissions import BOUNDARY_GRANTS, ROLE_GRANTS
-from cloudgpu.aws.iam.service_roles import SPOT_GRANTS
-from cloudgpu.aws.iam.session_permissions import SESSION_GRANTS
-from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS, STORAGE_IMPLIED
+from cloudgpu.aws.iam.permissions import GRANTS, IMPLIED, OPTIONAL, SESSION_GRANTS, STORAGE_GRANTS, STORAGE_IMPLIED
+from cloudgpu.aws.iam.role_permissions import BOUNDARY_GRANTS, ROLE_GRANTS, SPOT_GRANTS
 from cloudgpu.cli.commands.doctor import POLICIES as DOCTOR_POLICIES
 
 ROOT = Path(__file__).parents[4]
@@ -31,7 +28,7 @@ SELF = (
     "session_permissions.py",
     "storage_permissions.py",
     "grants.py",
-    "dry_runs.py",
+    "permission_probe.py",
     "permission_probe.py",
 )
 POLICIES = {
@@ -157,10 +154,10 @@ def test_every_ec2_action_has_dry_run_or_listed_exception() -> None:
     model = boto3.client("ec2", "us-east-1", aws_access_key_id="x", aws_secret_access_key="x").meta.service_model
     ours = {action.removeprefix("ec2:") for action in granted() if action.startswith("ec2:")}
     assert {one for one in ours if "DryRun" not in model.operation_model(one).input_shape.members} == (
-        dry_runs.WITHOUT_DRY_RUN & ours
+        permission_probe.WITHOUT_DRY_RUN & ours
     )
-    for operation in ours - dry_runs.WITHOUT_DRY_RUN:
+    for operation in ours - permission_probe.WITHOUT_DRY_RUN:
         shape = model.operation_model(operation).input_shape
-        report = ParamValidator().validate({"DryRun": True, **dry_runs.EC2_ARGUMENTS.get(operation, {})}, shape)
+        report = ParamValidator().validate({"DryRun": True, **permission_probe.EC2_ARGUMENTS.get(operation, {})}, shape)
         assert not report.has_errors(), f"{operation}: {report.generate_report()}"
-    assert dry_runs.EC2_ARGUMENTS.keys() <= ours
+    assert permission_probe.EC2_ARGUMENTS.keys() <= ours

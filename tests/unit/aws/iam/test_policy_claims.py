@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from cloudgpu.aws.iam.grants import policy
-from cloudgpu.aws.iam.permissions import GRANTS
+from cloudgpu.aws.iam.permissions import GRANTS, STORAGE_GRANTS
 from cloudgpu.aws.iam.role_permissions import BOUNDARY_GRANTS, ROLE_GRANTS, grants_for_boundary
-from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS
 from tests.iam_evaluator import allowed
 
 PAGE = Path(__file__).parents[4] / "docs/explanation/security.md"

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 from botocore.stub import ANY
 
-from cloudgpu.aws.ec2 import instance_types
+from cloudgpu.aws.ec2 import instances
 from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.catalog.quotas import quota_of
@@ -130,11 +130,11 @@ def test_only_types_with_whole_nvidia_gpus_are_described(scripted):
         described("g5g.xlarge", arch="arm64"),
         {"InstanceType": "p9.none", "VCpuInfo": {"DefaultVCpus": 1}},
     ]
-    wanted = {"Filters": instance_types.GPU_FAMILIES, "MaxResults": 100}
+    wanted = {"Filters": instances.GPU_FAMILIES, "MaxResults": 100}
     stub = scripted.stub("ec2")
     stub.add_response("describe_instance_types", {"InstanceTypes": rows[1:], "NextToken": "n"}, wanted)
     stub.add_response("describe_instance_types", {"InstanceTypes": rows[:1]}, {**wanted, "NextToken": "n"})
-    (found,) = instance_types.describe_gpu_types(scripted).items()
+    (found,) = instances.describe_gpu_types(scripted).items()
     assert found[0] == "g6.12xlarge"
     facts = found[1]
     assert (facts.gpu, facts.gpus, facts.gpu_memory_gib, facts.vcpus, facts.memory_gib) == (
@@ -146,7 +146,7 @@ def test_only_types_with_whole_nvidia_gpus_are_described(scripted):
 
 def test_zones_of_all_gpu_types_come_from_single_listing(scripted):
     rows = [{"InstanceType": "p5.48xlarge", "Location": f"us-east-1{letter}"} for letter in "fa"]
-    asked_for = {"LocationType": "availability-zone", "Filters": instance_types.GPU_FAMILIES}
+    asked_for = {"LocationType": "availability-zone", "Filters": instances.GPU_FAMILIES}
     scripted.stub("ec2").add_response("describe_instance_type_offerings", {"InstanceTypeOfferings": rows}, asked_for)
     assert offers.zones(scripted) == {"p5.48xlarge": ("us-east-1a", "us-east-1f")}
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from cloudgpu.aws.resources.base import HandlerContext
+from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.errors import BadRequestError, CloudError, UnsupportedError
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from botocore.stub import ANY
 
-from cloudgpu.aws.resources.base import HandlerContext
+from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.errors import (
     AuthError,

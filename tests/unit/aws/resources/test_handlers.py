@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.aws.iam.grants import policy
 from cloudgpu.aws.iam.role_permissions import BOUNDARY_GRANTS
-from cloudgpu.aws.resources.base import HandlerContext
+from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import HANDLERS, handler, invoke
 from cloudgpu.errors import AuthError, BadRequestError, UnsupportedError
 
@@ -334,7 +334,7 @@ def test_route_table_update_replaces_routes(context) -> None:
 
 
 def test_group_delete_retries_on_dependency_violation(scripted, clock) -> None:
-    from cloudgpu.aws.resources.base import HandlerContext
+    from cloudgpu.aws.resources.handler import HandlerContext
 
     ec2 = scripted.stub("ec2")
     for _ in range(3):
@@ -346,7 +346,7 @@ def test_group_delete_retries_on_dependency_violation(scripted, clock) -> None:
 
 
 def test_denied_delete_raises_auth_error(scripted, clock) -> None:
-    from cloudgpu.aws.resources.base import HandlerContext
+    from cloudgpu.aws.resources.handler import HandlerContext
     from cloudgpu.errors import AuthError
 
     scripted.stub("ec2").add_client_error("delete_security_group", "UnauthorizedOperation", http_status_code=403)
@@ -355,7 +355,7 @@ def test_denied_delete_raises_auth_error(scripted, clock) -> None:
 
 
 def test_placement_group_lifecycle(scripted, clock) -> None:
-    from cloudgpu.aws.resources.base import HandlerContext
+    from cloudgpu.aws.resources.handler import HandlerContext
 
     one, ctx, ec2 = (
         handler("aws:ec2/placementGroup:PlacementGroup"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.resources.base import HandlerContext
+from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.errors import (

@@ -3,7 +3,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.aws.resources.rules import parse_aws_rules, parse_pulumi_rules
+from cloudgpu.aws.resources.security_group import parse_aws_rules, parse_pulumi_rules
 
 PORTS = st.integers(0, 65535)
 CIDRS = st.sampled_from(["198.51.100.7/32", "10.0.0.0/8", "0.0.0.0/0"])

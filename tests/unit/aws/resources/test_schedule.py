@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.aws.resources.base import HandlerContext
+from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.errors import BadRequestError
 

@@ -9,7 +9,7 @@ import pytest
 from botocore.loaders import Loader
 from botocore.session import Session as BotocoreSession
 
-from cloudgpu.aws.session.boto_session import ServiceModelFiles, boto3_session
+from cloudgpu.aws.session.credentials import ServiceModelFiles, boto3_session
 
 MODELS = ("ec2", "efs", "fsx", "iam", "pricing", "s3", "scheduler", "service-quotas", "ssm", "sts")
 

@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.aws.ec2.baked_images import OwnImage, find_orphaned_snapshots
 from cloudgpu.aws.pricing import quotas
-from cloudgpu.aws.resources.base import HandlerContext
+from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler, invoke
 from cloudgpu.aws.session.errors import UNREACHABLE
 from cloudgpu.errors import CloudError

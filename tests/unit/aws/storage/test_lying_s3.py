@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from cloudgpu.aws.ec2 import input_checks
+from cloudgpu.aws.ec2 import named_resources
 from cloudgpu.aws.session import session
 from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.aws.storage import objects
@@ -57,7 +57,7 @@ def page(*keys: str, token: str = "", size: str = "1", whole: str = "") -> bytes
 def test_invalid_http_response_raises_cloudgpu_error(bad_response: BadResponse):
     with bad_server(bad_response) as server:
         found = call_within_limits(lambda: objects.list_objects(clients(server), URL))
-        seen = call_within_limits(lambda: input_checks.check_dataset(clients(server), URL))
+        seen = call_within_limits(lambda: named_resources.check_dataset(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
     assert seen.presence == "unknown", seen
     assert "hush-hush" not in repr((found, seen))
@@ -86,7 +86,7 @@ def test_malformed_listing_raises_cloudgpu_error(wrong: bytes):
     body = wrong.partition(b"\r\n\r\n")[2]
     with raw_server(lambda _: [http_response(body=body)]) as server:
         found = call_within_limits(lambda: objects.list_objects(clients(server), URL))
-        seen = call_within_limits(lambda: input_checks.check_dataset(clients(server), URL))
+        seen = call_within_limits(lambda: named_resources.check_dataset(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
     assert seen.presence == "unknown", seen
 

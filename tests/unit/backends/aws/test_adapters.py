@@ -10,9 +10,9 @@ from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
 from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws import cloud as aws_cloud
-from cloudgpu.backends.aws.catalog import AwsCatalog
+from cloudgpu.backends.aws.account import AwsImages
 from cloudgpu.backends.aws.cloud import AwsCloud, CloudTarget
-from cloudgpu.backends.aws.images import AwsImages
+from cloudgpu.backends.aws.regions import AwsCatalog
 from cloudgpu.errors import AuthError, CloudError, TeardownError
 from tests.manual_clock import ManualClock
 from tests.unit.aws.conftest import *  # noqa: F403 - a session that moto answers

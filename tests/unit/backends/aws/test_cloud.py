@@ -11,7 +11,7 @@ from cloudgpu.aws.ec2.instances import Instance
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource
 from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.api_log import ApiCallLog
-from cloudgpu.backends.aws import cloud, public_address, regions
+from cloudgpu.backends.aws import addresses, cloud, regions
 from cloudgpu.backends.aws.cloud import AwsCloud, CloudTarget
 from cloudgpu.errors import AuthError, CloudError, ConnectError, TeardownError
 from cloudgpu.launch.inventory import Inventory
@@ -190,23 +190,23 @@ def test_failed_region_does_not_stop_release_in_other_regions(aws):
 @pytest.mark.parametrize("answer", [b"2001:db8::1\n", b"<html>", b""])
 def test_caller_address_that_is_not_ipv4_is_rejected(monkeypatch, answer):
     with raw_server(lambda _request: [http_response(body=answer)]) as server:
-        monkeypatch.setattr(public_address, "_ADDRESS_SERVICE", server.url)
+        monkeypatch.setattr(addresses, "_ADDRESS_SERVICE", server.url)
         with pytest.raises(ConnectError):
-            public_address.own_address()
+            addresses.own_address()
 
 
 @pytest.mark.parametrize("bad", cases())
 def test_misbehaving_address_service_is_a_connect_error(monkeypatch, bad):
-    monkeypatch.setattr(public_address, "_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(addresses, "_TIMEOUT_S", 0.3)
     with bad_server(bad) as server:
-        monkeypatch.setattr(public_address, "_ADDRESS_SERVICE", server.url)
-        assert isinstance(call_within_limits(public_address.own_address), ConnectError)
+        monkeypatch.setattr(addresses, "_ADDRESS_SERVICE", server.url)
+        assert isinstance(call_within_limits(addresses.own_address), ConnectError)
 
 
 def test_caller_address_is_a_single_address_range(monkeypatch):
     with raw_server(lambda _request: [http_response(body=b"203.0.113.9\n")]) as server:
-        monkeypatch.setattr(public_address, "_ADDRESS_SERVICE", server.url)
-        assert public_address.own_address() == "203.0.113.9/32"
+        monkeypatch.setattr(addresses, "_ADDRESS_SERVICE", server.url)
+        assert addresses.own_address() == "203.0.113.9/32"
 
 
 def test_failure_to_fetch_credentials_is_tried_again_only_after_a_moment(aws, monkeypatch):

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.backends.billing.stopped_nodes import record_stop, until_stop
+from cloudgpu.backends.billing.cluster_billing import record_stop, until_stop
 from cloudgpu.ledger.entry import PartEnd, Spending, Surcharge
 from cloudgpu.ledger.store import open_ledger
 

@@ -9,11 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.backends.hosts.backend import HostsBackend
-from cloudgpu.backends.hosts.context import HostsContext
+from cloudgpu.backends.hosts.backend import HostsBackend, HostsContext
 from cloudgpu.backends.hosts.create import HostProvisioning
 from cloudgpu.backends.hosts.delete import HostTeardown
-from cloudgpu.backends.hosts.extend import HostExtending
+from cloudgpu.backends.hosts.operations import HostExtending
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.errors import ConnectError
 from cloudgpu.hosts.host import HostsFile, OwnHost

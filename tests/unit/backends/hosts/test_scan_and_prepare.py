@@ -7,7 +7,7 @@ from cloudgpu.backends.hosts.scan import scan
 from cloudgpu.catalog import load
 from cloudgpu.cli.render.hosts import check_lines
 from cloudgpu.errors import HostKeyError, RemoteCommandError, UsageError
-from cloudgpu.hosts.usage import HostSeen
+from cloudgpu.hosts.host import HostSeen
 from tests.unit.backends.hosts.conftest import GPUS, V100, host
 from tests.unit.plan.checks.table_hosts import lab as lab_of
 

@@ -6,7 +6,7 @@ from pulumi.automation.errors import create_command_error
 
 from cloudgpu.engine.direct.deployment import is_definite_failure
 from cloudgpu.engine.error_text import decode_error, encode_error
-from cloudgpu.engine.pulumi_cli.errors import error_of_failed_run
+from cloudgpu.engine.pulumi_cli.stacks import error_of_failed_run
 from cloudgpu.errors import (
     AuthError,
     BadRequestError,

@@ -5,8 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.hosts.host import HostsFile, OwnHost
-from cloudgpu.hosts.usage import HostSeen, HostsView
+from cloudgpu.hosts.host import HostSeen, HostsFile, HostsView, OwnHost
 from tests.unit.plan.checks.worlds import PlanInputs, fails, row
 
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.hosts.host import HostsFile
-from cloudgpu.hosts.usage import HostsView
+from cloudgpu.hosts.host import HostsFile, HostsView
 from cloudgpu.plan.named_resources import ImageSeen, NamedResources
 from tests.unit.plan.checks.worlds import PlanInputs, boxed, fails, row
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.storage_state import StorageSeen
+from cloudgpu.plan.plan import Quotes, StorageSeen
 from tests.unit.plan.checks.worlds import ONE, TWO, PlanInputs, fails, row
 
 MOUNTED = {"name": "results", "to": "/results"}

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.plan.capacity import VcpuHeadroom
 from cloudgpu.plan.checks.registry import SEVERITIES
 from cloudgpu.plan.named_resources import DatasetSeen, NamedResources
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.quota_headroom import VcpuHeadroom
 from cloudgpu.recipe.loading.set_option import assign
 from cloudgpu.recipe.plain_values import to_plain_values
 from cloudgpu.recipe.schema import Recipe

@@ -6,14 +6,13 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from cloudgpu.catalog import Catalog, load
-from cloudgpu.hosts.usage import HostsView
+from cloudgpu.hosts.host import HostsView
 from cloudgpu.plan import planner
+from cloudgpu.plan.capacity import Reservation, VcpuHeadroom
 from cloudgpu.plan.named_resources import DatasetSeen, NamedResources, NamedThing
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.plan import Finding, Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.quota_headroom import VcpuHeadroom
-from cloudgpu.plan.reservations import Reservation
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.targets import Target
 

@@ -5,8 +5,8 @@ from dataclasses import fields
 
 import pytest
 
-from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import record
+from cloudgpu.rehearsal.nodes.values import NodeSpec
 
 SPEC = NodeSpec(
     instance_id="i-1", instance_type="t", region="r", zone="z", image_id="ami-1", address="", user="ubuntu",

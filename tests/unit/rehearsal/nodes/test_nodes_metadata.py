@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, Request, parse_head
-from cloudgpu.rehearsal.nodes.servers.spot_notices import notice_entries
-from cloudgpu.rehearsal.nodes.values import RoleCredentials
+from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, Request, notice_entries, parse_head
+from cloudgpu.rehearsal.nodes.values import NodeSpec, RoleCredentials
 from tests.unit.rehearsal.nodes.metadata_facts import FACTS, LISTED, REFUSALS
 
 _SPEC = NodeSpec(

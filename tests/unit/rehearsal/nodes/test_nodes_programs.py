@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.rehearsal.nodes.boot import base_image
+from cloudgpu.rehearsal.nodes.boot import images
 from cloudgpu.rehearsal.nodes.programs import sftp, standin
 
 
@@ -90,13 +90,13 @@ def test_malformed_sftp_packet_ends_the_session():
     ],
 )
 def test_sudo_stub_runs_the_command(tmp_path, arguments, expected):
-    (tmp_path / "sudo").write_text(base_image._SUDO)
+    (tmp_path / "sudo").write_text(images._SUDO)
     done = subprocess.run(["sh", str(tmp_path / "sudo"), *arguments], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == expected
 
 
 def test_sudo_stub_without_command_fails(tmp_path):
-    (tmp_path / "sudo").write_text(base_image._SUDO)
+    (tmp_path / "sudo").write_text(images._SUDO)
     assert subprocess.run(["sh", str(tmp_path / "sudo")], capture_output=True, check=False).returncode == 1
 
 

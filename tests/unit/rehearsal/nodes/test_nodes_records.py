@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import addresses, record, sockets
-from cloudgpu.rehearsal.nodes.boot import base_image
+from cloudgpu.rehearsal.nodes.boot import images
 from cloudgpu.rehearsal.nodes.boot.console import Console
-from cloudgpu.rehearsal.nodes.values import spec_from_json, spec_to_json
+from cloudgpu.rehearsal.nodes.values import NodeSpec, spec_from_json, spec_to_json
 from cloudgpu.rehearsal.nodes.visible_paths import find_visible_paths
 
 _SPEC = NodeSpec(
@@ -141,10 +140,10 @@ def test_base_layer_installs_stub_commands_under_quoted_paths(tmp_path, monkeypa
     monkeypatch.setenv("HOME", str(tmp_path))
     root = tmp_path / "it's a root"
     root.mkdir()
-    laid = base_image.Layer(root, str(root), find_visible_paths(tmp_path / "h", tmp_path / "h" / "envs", {}))
+    laid = images.Layer(root, str(root), find_visible_paths(tmp_path / "h", tmp_path / "h" / "envs", {}))
     laid.write_files(user="ubuntu", hostname="n", authorized_keys=("k1", "k2"), host_key_public="ssh-ed25519 A")
     assert (root / "home/ubuntu/.ssh/authorized_keys").read_text() == "k1\nk2\n"
-    for name in base_image.STUB_COMMANDS:
+    for name in images.STUB_COMMANDS:
         assert os.access(root / "usr/local/bin" / name, os.X_OK)
     assert not (root / "etc/passwd").exists()
 
@@ -153,7 +152,7 @@ def test_isolated_layer_has_its_own_user_and_no_passwords(tmp_path, monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     root = tmp_path / "root"
     root.mkdir()
-    laid = base_image.Layer(root, "", find_visible_paths(tmp_path / "h", tmp_path / "h" / "envs", {}))
+    laid = images.Layer(root, "", find_visible_paths(tmp_path / "h", tmp_path / "h" / "envs", {}))
     laid.write_files(user="ubuntu", hostname="n", authorized_keys=(), host_key_public="ssh-ed25519 A")
     assert (root / "etc/passwd").read_text().startswith("ubuntu:x:0:0:ubuntu:/home/ubuntu:/bin/bash\n")
     assert "$" not in (root / "etc/shadow").read_text()

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes.record import Timer
 from cloudgpu.rehearsal.nodes.servers import command_answers, nvidia_smi
 from cloudgpu.rehearsal.nodes.servers.package_answers import Archive
+from cloudgpu.rehearsal.nodes.values import NodeSpec
 
 _NOW = datetime(2026, 11, 21, 2, 0, 0, tzinfo=UTC)
 _SPEC = NodeSpec(

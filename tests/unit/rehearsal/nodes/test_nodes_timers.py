@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.rehearsal.faults.node_faults import NodeFault
-from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes import record, timers
+from cloudgpu.rehearsal.nodes import processes, record
 from cloudgpu.rehearsal.nodes.faults import NodeFaults
 from cloudgpu.rehearsal.nodes.record import StoredRecord, Timer
-from cloudgpu.rehearsal.nodes.servers.spot_notices import SPOT_RECLAIM_REASON
+from cloudgpu.rehearsal.nodes.servers.metadata import SPOT_RECLAIM_REASON
+from cloudgpu.rehearsal.nodes.values import NodeSpec
 
 NOW_S = 1_795_680_000.0
 SPEC = NodeSpec(
@@ -29,7 +29,7 @@ class Node:
         self.skew_s = self.passed_s = 0.0
         self.did = []
         self.stored = StoredRecord(stored, path, lambda: (7, 8))
-        self.timers = timers.NodeTimers(
+        self.timers = processes.NodeTimers(
             self.stored,
             now_s=lambda: NOW_S + self.passed_s + self.skew_s,
             cloud_now_s=lambda: NOW_S + self.passed_s,

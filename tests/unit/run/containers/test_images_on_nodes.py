@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.backends.aws.registry_logins import RegistryLogins
+from cloudgpu.backends.aws.account import RegistryLogins
 from cloudgpu.errors import CloudError, RemoteCommandError, UsageError
-from cloudgpu.launch.image_name import parse_image_name
+from cloudgpu.launch.containers import parse_image_name
 from cloudgpu.launch.inventory import Node
-from cloudgpu.recipe.rules.container_flags import flag_problems, hides_the_system
-from cloudgpu.recipe.sections.environment import Container, Environment
+from cloudgpu.recipe.rules.launch import flag_problems, hides_the_system
+from cloudgpu.recipe.sections.launch import Container, Environment
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.containers.images import provide_image
 from cloudgpu.run.containers.logins import RegistryLogin, registry_login

@@ -13,8 +13,8 @@ from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.containers.requests import NodeImage, container_start_fields, node_run_paths
-from cloudgpu.run.containers.setup import _ENTER, ImageSetup
 from cloudgpu.run.job import Job
+from cloudgpu.run.setup import _ENTER, ImageSetup
 from tests.fake_host import FakeHost
 from tests.unit.run.containers.test_run_line import IMAGE, LAUNCH, node
 

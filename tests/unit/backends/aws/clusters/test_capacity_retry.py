@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.backends.aws.clusters.capacity_retry import CapacityRetry
+from cloudgpu.backends.aws.clusters.create import CapacityRetry
 from cloudgpu.errors import BadRequestError, CapacityError, NoCapacityError, QuotaError
 from cloudgpu.plan.plan import Finding
 

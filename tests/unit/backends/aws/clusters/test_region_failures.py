@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.backends.aws.clusters.region_failures import RegionFailures
+from cloudgpu.backends.aws.clusters.failures import RegionFailures
 from cloudgpu.backends.aws.regions import AwsRegions
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import AuthError, CloudError, StateError, TeardownError, renewable_cause

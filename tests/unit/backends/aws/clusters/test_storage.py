@@ -10,14 +10,13 @@ from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
 from cloudgpu.backends.lifecycle.results import DeletionResult
-from cloudgpu.backends.storage_outcome import RetainedStorage, StorageOutcome
+from cloudgpu.backends.storage import RetainedStorage, StorageOutcome
 from cloudgpu.cli.render.cluster import deletion_lines
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan.subnets import RegionNetwork, SubnetSeen
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.state.attached_storage import missing_storage, unique_name
-from cloudgpu.state.storage_records import StorageRecords
+from cloudgpu.state.storage_records import StorageRecords, missing_storage, unique_name
 from tests.manual_clock import ManualClock
 from tests.unit.app.conftest import START
 

@@ -8,11 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.backends.aws.sweep.classify import StorageUsers, classify, decide_on_cluster, decide_on_resource
-from cloudgpu.backends.aws.sweep.findings import LocalCluster, RegionSearch, SweepFindings
+from cloudgpu.backends.aws.sweep.classification import (
+    LocalCluster,
+    RegionSearch,
+    StorageUsers,
+    SweepFindings,
+    classify,
+    decide_on_cluster,
+    decide_on_resource,
+)
 from cloudgpu.backends.sweep.cluster_resources import group_by_cluster
-from cloudgpu.backends.sweep.plan import SweepRequest
-from cloudgpu.backends.sweep.retained_resources import RetainedResource
+from cloudgpu.backends.sweep.plan import RetainedResource, SweepRequest
 from cloudgpu.catalog import load
 from cloudgpu.ledger.entry import LedgerEntry, Spending
 from tests.tagged_resource import Resource

@@ -9,7 +9,7 @@ from cloudgpu.backends.aws.sweep.sweep import AccountSweep
 from cloudgpu.backends.sweep.cluster_resources import group_by_cluster
 from cloudgpu.backends.sweep.plan import SweepRequest, sweep_error
 from cloudgpu.catalog import load
-from cloudgpu.cli.render.sweep import sweep_json, sweep_plan_lines
+from cloudgpu.cli.commands.sweep import sweep_json, sweep_plan_lines
 from cloudgpu.cli.terminal.output import Output
 from tests.tagged_resource import Resource
 

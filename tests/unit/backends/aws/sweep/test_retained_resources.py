@@ -9,8 +9,7 @@ import pytest
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.backends.aws.sweep.sweep import AccountSweep
-from cloudgpu.backends.sweep.plan import SweepRequest, SweepResult, sweep_error
-from cloudgpu.backends.sweep.retained_resources import retained_image
+from cloudgpu.backends.sweep.plan import SweepRequest, SweepResult, retained_image, sweep_error
 from cloudgpu.errors import AuthError, CloudError
 from tests.tagged_resource import Resource
 

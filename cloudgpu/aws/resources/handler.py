@@ -1,0 +1,207 @@
+"""The interface of resource handlers, and the base class that checks, compares and describes their properties."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, ClassVar, Final, Protocol
+
+from cloudgpu.aws.ec2.tagging import INTENT_TAG
+from cloudgpu.aws.session.errors import convert_response_errors
+from cloudgpu.aws.session.session import Clients
+from cloudgpu.clock import Clock
+from cloudgpu.errors import BadRequestError, CloudError, QuotaError, UnsupportedError
+
+Properties = Mapping[str, Any]
+"""Provider property names in camelCase, as Pulumi sends them, with plain Python values."""
+
+
+@dataclass(frozen=True)
+class HandlerContext:
+    """Context of a handler call. `token` is the resource's deterministic client token (at most 64 ASCII characters)."""
+
+    clients: Clients
+    clock: Clock
+    token: str
+    tags: Mapping[str, str]
+    """Tags of the cluster. The creating call merges them with the resource's own tags, which take precedence."""
+
+
+@dataclass(frozen=True)
+class ExistingResource:
+    """An existing resource: the ID that Pulumi would show, and all output properties."""
+
+    id: str
+    outputs: Properties
+    settled: bool = True
+    """False if AWS rejected a call that configures an adopted resource, which then does not match its inputs yet."""
+
+
+@dataclass(frozen=True)
+class Diff:
+    """Result of a comparison: all changed input properties, and those that force a replacement."""
+
+    changed: tuple[str, ...] = ()
+    replace: tuple[str, ...] = ()
+
+
+class Handler(Protocol):
+    """Handler for one resource type. Methods raise only errors from `cloudgpu.errors`."""
+
+    type: ClassVar[str]
+    """Pulumi type token, for example `aws:ec2/securityGroup:SecurityGroup`."""
+
+    def check(self, inputs: Properties) -> Properties:
+        """Return the inputs with the provider's defaults. Raise UnsupportedError if any property is not supported."""
+
+    def diff(self, old: Properties, new: Properties) -> Diff:
+        """Compare old and new inputs, both returned by `check`."""
+
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
+        """Create and tag the resource in a single call, and wait until it is usable. Idempotent for the same token."""
+
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Find the resource that an interrupted `create` with this token left behind, and finish its setup.
+
+        Return None if there is no such resource.
+        """
+
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
+        """Return the current state, or None if AWS reports that the resource does not exist."""
+
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
+        """Change the resource in place, and return its new state."""
+
+    def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
+        """Delete the resource and wait until AWS confirms the deletion. A missing resource counts as deleted."""
+
+
+_OPERATIONS: Final = {
+    "create": "creating",
+    "find": "looking for",
+    "read": "reading",
+    "update": "changing",
+    "delete": "deleting",
+}
+
+
+def _with_answered(operation: Callable[..., Any], doing: str) -> Callable[..., Any]:
+    @wraps(operation)
+    def checked(self: "DescribedHandler", *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - passed on
+        with convert_response_errors(f"{doing} {self.type}"):
+            return operation(self, *args, **kwargs)
+
+    return checked
+
+
+class DescribedHandler:
+    """Base class that implements `check` and `diff` from class attributes, and rejects properties not listed there."""
+
+    type: ClassVar[str]
+    accepts: ClassVar[frozenset[str]]
+    """Supported input properties other than `tags`."""
+    requires: ClassVar[frozenset[str]] = frozenset()
+    defaults: ClassVar[Properties] = {}
+    """The provider's default values."""
+    replaced_by: ClassVar[frozenset[str]] = frozenset()
+    """Properties that AWS cannot change on an existing resource."""
+    nested: ClassVar[Mapping[str, frozenset[str]]] = {}
+    """Property path -> supported keys of the mapping, or the list of mappings, at this path."""
+
+    def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401 - passed on
+        """Wrap every operation of a handler so that malformed responses raise a `CloudError`.
+
+        AWS, a proxy or a compatible endpoint may omit fields that botocore does not check. A `KeyError` would abort the
+        engine in the middle of a deployment without a record of what the call created.
+        """
+        super().__init_subclass__(**options)
+        for name, doing in _OPERATIONS.items():
+            operation = cls.__dict__.get(name)
+            if operation is not None:
+                setattr(cls, name, _with_answered(operation, doing))
+
+    def check(self, inputs: Properties) -> Properties:
+        """Reject unknown properties and fill in the provider's defaults."""
+        properties = {key: value for key, value in inputs.items() if value is not None}
+        self._refuse(properties.keys() - self.accepts - {"tags"})
+        for path, keys in self.nested.items():
+            self._refuse(
+                f"{path}.{key}" for mapping in _at(properties, path.split(".")) for key in sorted(mapping.keys() - keys)
+            )
+        missing = sorted(self.requires - properties.keys())
+        if missing:
+            message = f"{self.type}: {', '.join(missing)} must be set"
+            raise BadRequestError(
+                message,
+                code="MissingProperty",
+                hint="set these properties: the direct engine does not generate values for them",
+            )
+        return {**self.defaults, **properties}
+
+    def diff(self, old: Properties, new: Properties) -> Diff:
+        """Compare old and new inputs, both returned by `check`."""
+        changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+        return Diff(tuple(changed), tuple(key for key in changed if key in self.replaced_by))
+
+    def _refuse(self, unknown: Iterable[str]) -> None:
+        names = sorted(unknown)
+        if names:
+            message = f"{self.type}: the direct engine does not support {', '.join(names)}"
+            raise UnsupportedError(
+                message, code="UnsupportedProperty", hint="omit these properties, or use the pulumi engine"
+            )
+
+
+def all_tags(ctx: HandlerContext, inputs: Properties) -> dict[str, str]:
+    """Return a new resource's tags: the cluster's tags, overridden by the resource's own tags, and the call's token."""
+    return {**ctx.tags, **(inputs.get("tags") or {}), INTENT_TAG: ctx.token}
+
+
+def is_ours(ctx: HandlerContext, tags: Mapping[str, str]) -> bool:
+    """Return True if the tags contain this call's token, which means that an earlier attempt created the resource."""
+    return bool(ctx.token) and tags.get(INTENT_TAG) == ctx.token
+
+
+def tag_outputs(inputs: Properties, tags: Mapping[str, str]) -> dict[str, Any]:
+    """Return the output properties `tags` and `tagsAll`, which every taggable resource has."""
+    return {"tags": dict(inputs.get("tags") or {}), "tagsAll": dict(tags)}
+
+
+def changed_tags(ctx: HandlerContext, new: Properties) -> dict[str, str]:
+    """Return the tags that an update sets. The tag with the creating call's token is omitted, so it stays unchanged."""
+    return {**ctx.tags, **(new.get("tags") or {})}
+
+
+def complete_interrupted(
+    settle: Callable[[], ExistingResource], as_found: Callable[[], ExistingResource]
+) -> ExistingResource:
+    """Finish configuring a resource that an interrupted call created.
+
+    If AWS rejects a configuration call, the resource still exists. Return it as not settled, so that it is recorded and
+    can be deleted. The next update finishes the configuration or reports the error.
+    """
+    try:
+        return settle()
+    except (BadRequestError, QuotaError):
+        return replace(as_found(), settled=False)
+
+
+def require_existing(description: dict[str, Any] | None, what: str) -> dict[str, Any]:
+    """Return the description of a resource that must exist."""
+    if description is None:
+        message = f"{what} no longer exists"
+        raise CloudError(
+            message, code="NotFound", hint="run the same command again: the resource was deleted outside of cloudgpu"
+        )
+    return description
+
+
+def _at(value: Any, path: list[str]) -> Iterable[Mapping[str, Any]]:  # noqa: ANN401
+    """Yield the mappings at a path, descending into lists and skipping Pulumi outputs that are not known yet."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _at(item, path)
+    elif isinstance(value, Mapping):
+        if not path:
+            yield value
+        elif path[0] in value:
+            yield from _at(value[path[0]], path[1:])

@@ -1,0 +1,91 @@
+"""Prices of storage, disks, addresses, NAT gateways and traffic, read from data files."""
+
+import json
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from cloudgpu.recipe.storage_kinds import StorageKind
+
+ItemKind = Literal["nodes", "disks", "addresses", "gateway", "transfer", "storage"]
+"""Category of a cost item in a plan or bill."""
+PricedThing = Literal[
+    "gp3_gib_month_usd",
+    "snapshot_gib_month_usd",
+    "public_ipv4_hour_usd",
+    "nat_gateway_hour_usd",
+    "nat_gateway_gb_usd",
+    "transfer_gb_usd",
+]
+"""Price keys. Each price is in USD: per GiB-month of gp3 volumes and of snapshots, per hour of a public IPv4 address
+and of a NAT gateway, per GB that a NAT gateway processes, and per GB transferred to another region."""
+
+HOURS_PER_MONTH = 720
+"""Hours in an EBS billing month of 30 days."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """A price and its source."""
+
+    usd: Decimal
+    source: str
+    priced_on: date
+    region: str
+
+
+def other_price(thing: PricedThing, region: str) -> Price | None:
+    """Return the price of a resource in a region, or None if unknown."""
+    stored = _stored_prices()
+    price = stored[thing]
+    text = price if isinstance(price, str) else price.get(region)
+    if text is None:
+        return None
+    return Price(Decimal(text), stored["sources"][thing], date.fromisoformat(stored["priced_on"]), region)
+
+
+def shipped_price(thing: PricedThing, region: str) -> Price:
+    """Return the price of a resource in a region, for prices that the bundled data always contains."""
+    price = other_price(thing, region)
+    if price is None:
+        message = f"the bundled price list does not contain {thing} for {region}"
+        raise LookupError(message)
+    return price
+
+
+@cache
+def _stored_prices() -> Any:  # noqa: ANN401 - a data file of this package
+    return json.loads((files("cloudgpu.catalog") / "data" / "other_prices.json").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class StoragePrice:
+    """A monthly storage price and its source."""
+
+    usd_per_gib_month: Decimal
+    source: str
+    as_of: date
+
+    def monthly_usd(self, size_gib: Decimal) -> Decimal:
+        """Return the price in USD per month of storage of this size."""
+        return self.usd_per_gib_month * size_gib
+
+
+def storage_price(kind: StorageKind, region: str, deployment: str = "") -> StoragePrice | None:
+    """Return the price of a storage kind in a region, or None if unknown. `deployment` applies only to Lustre."""
+    if kind == "ebs":
+        gp3 = other_price("gp3_gib_month_usd", region)
+        return None if gp3 is None else StoragePrice(gp3.usd, gp3.source, gp3.priced_on)
+    product = _stored()["products"].get(f"{kind} {deployment}" if kind == "lustre" else kind)
+    price = None if product is None else product["usd_per_gib_month"].get(region)
+    if price is None:
+        return None
+    return StoragePrice(Decimal(price), product["source"], date.fromisoformat(product["as_of"]))
+
+
+@cache
+def _stored() -> Any:  # noqa: ANN401 - a data file of this package
+    return json.loads((files("cloudgpu.catalog") / "data" / "storage_prices.json").read_text(encoding="utf-8"))
