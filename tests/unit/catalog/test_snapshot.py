@@ -63,6 +63,14 @@ def snapshot(regions, account="1", endpoint="", target="aws"):
     return CatalogSnapshot(target, account, endpoint, regions)
 
 
+@pytest.mark.parametrize("newest", REGIONS[:2])
+def test_facts_of_a_new_type_are_those_read_last(newest):
+    older = replace(FACTS, vcpus=64)
+    regions = {region: read(NOW - timedelta(days=9), types={"p9.48xlarge": older}) for region in REGIONS[:2]}
+    regions[newest] = read(NOW, types={"p9.48xlarge": FACTS})
+    assert apply_snapshot(SHIPPED, snapshot(regions)).types["p9.48xlarge"].vcpus == FACTS.vcpus
+
+
 def test_empty_snapshot_changes_nothing():
     assert apply_snapshot(SHIPPED, snapshot({})) == SHIPPED
 

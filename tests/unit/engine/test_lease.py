@@ -159,6 +159,13 @@ def test_lease_takeover_is_detected(path):
     assert json.loads(path.read_text())["owner"] == "bob", "somebody else's lease is not given back"
 
 
+def test_removal_of_a_lease_is_detected(path):
+    with ClusterLease(path, ManualClock(START), "ada").hold() as lease:
+        path.unlink()
+        with pytest.raises(BusyError, match=f"the lease on {path.parent.name} was removed"):
+            lease.check()
+
+
 @pytest.mark.parametrize("rubbish", ["", "{", "[]", '{"pid": 1}', "\0\0"])
 def test_corrupt_lease_file_has_no_holder(path, rubbish):
     path.parent.mkdir()

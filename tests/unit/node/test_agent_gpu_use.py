@@ -39,6 +39,13 @@ def test_failing_nvidia_smi_is_an_agent_error(nvidia_smi, content, message):
     assert (caught.value.message, caught.value.code) == (message, "no-gpu")
 
 
+@pytest.mark.parametrize(("used", "mib"), [("312", 312), ("[N/A]", None)])
+def test_memory_of_a_process_is_unknown_only_if_nvidia_smi_does_not_report_it(nvidia_smi, used, mib):
+    nvidia_smi(f"#!/bin/sh\necho GPU-a, 1, '{used}'; echo GPU-z, 1, 5\n".encode())
+    (process,) = gpu_use.gpu_processes({"GPU-a": 3})
+    assert (process.gpu, process.pid, process.mib) == (3, 1, mib)
+
+
 def test_nvidia_smi_that_cannot_be_killed_does_not_block_the_agent(nvidia_smi, monkeypatch):
     """The caller holds the lock of the leases meanwhile. Here, the tool only pretends: its kill has no effect."""
     nvidia_smi(b"#!/bin/sh\nexec sleep 3\n")

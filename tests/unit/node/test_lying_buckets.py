@@ -50,6 +50,19 @@ def test_upload_to_a_misbehaving_bucket_fails_without_exposing_secrets(bad_respo
     assert not any(secret in repr((found.message, found.hint)) for secret in SECRETS)
 
 
+@pytest.mark.parametrize(("size", "parts"), [(2500, 3), (3001, 3), (100_000, 3)])
+def test_parts_grow_with_the_file_because_s3_limits_their_number(size: int, parts: int, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(bucket, "_MOST_PARTS", 3)
+
+    def respond(request):
+        body = b"<UploadId>u</UploadId><CompleteMultipartUploadResult/>" if request.method == "POST" else b""
+        return [http_response(body=body, etag='"e"')]
+
+    with raw_server(respond) as server:
+        assert kept(server.url, tmp_path, size) == size
+    assert [request.method for request in server.requests].count("PUT") == parts
+
+
 @pytest.mark.parametrize("bad_response", cases(BAD_RESPONSES))
 def test_misbehaving_metadata_service_yields_no_keys(bad_response: BadResponse, monkeypatch):
     with bad_server(bad_response) as server:

@@ -189,6 +189,12 @@ def test_every_published_code_has_one_decision(code, error, skips):
     assert [row[0] for row in EACH].count(code) == 1
 
 
+@pytest.mark.parametrize("code", ["SpotInstanceTermination", "SpotInstanceShutdown"])
+@pytest.mark.parametrize("prefix", ["", "Server."])
+def test_withdrawn_spot_capacity_is_not_reported_as_a_fault_of_aws(prefix, code):
+    assert launch_error_codes.find_rule(prefix + code).summary == "spot capacity withdrawn"
+
+
 def test_every_rule_is_in_the_table_of_decisions():
     prefixes = {"Server", "SpotInstanceTermination", "SpotInstanceShutdown", "LimitExceeded"}
     others = {"SlowDown", "InternalServerError", "ServiceUnavailableException"}

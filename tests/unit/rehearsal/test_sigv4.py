@@ -130,6 +130,16 @@ def test_random_signature_headers_are_rejected_without_crash(value, name):
         check(HttpRequest("POST", "/", request.headers.with_fields({name: value})))
 
 
+@pytest.mark.parametrize(("expires_s", "accepted"), [(604_800, True), (604_801, False)])
+def test_presigned_url_is_valid_for_at_most_a_week(expires_s, accepted):
+    request = signed(S3SigV4QueryAuth, "GET", f"http://{HOST}/bucket/key", service="s3", expires=expires_s)
+    if accepted:
+        assert check(request).service == "s3"
+    else:
+        with pytest.raises(SignatureError, match="must be less than a week"):
+            check(request)
+
+
 @given(query=TEXT)
 def test_random_presigned_queries_are_rejected_without_crash(query):
     target = f"/b/k?X-Amz-Signature={quote(query)}&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Expires={quote(query)}"

@@ -7,9 +7,10 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from cloudgpu.errors import ConnectError, HostKeyError
+from cloudgpu.errors import ConnectError, HostKeyError, SshSetupError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.ssh import fanout, handshake
+from cloudgpu.ssh.connection import ProhibitedForwardingError
 from cloudgpu.ssh.fanout import all_or_raise, wait_for_all, wait_for_ssh
 from cloudgpu.ssh.handshake import AuthRefusedError, LoginKey, open_link
 from tests.manual_clock import ManualClock
@@ -53,7 +54,15 @@ def test_booted_node_is_not_retried_after_login_rejection(monkeypatch, clock):
     assert clock.monotonic() == 0
 
 
-@pytest.mark.parametrize("sandbox", [HostKeyError("not the host"), AuthRefusedError("refused the key")])
+@pytest.mark.parametrize(
+    "sandbox",
+    [
+        HostKeyError("not the host"),
+        AuthRefusedError("refused the key"),
+        SshSetupError("the key is missing"),
+        ProhibitedForwardingError("forwarding is prohibited"),
+    ],
+)
 def test_rejection_by_any_node_ends_the_wait_for_all_nodes(monkeypatch, clock, sandbox):
     answer(monkeypatch, {0: ConnectError("silent"), 1: sandbox})
     nodes = [replace(NODE, booted=True), replace(NODE, index=1, booted=True)]

@@ -187,6 +187,8 @@ def test_size_of_bucket_with_too_many_objects_is_unknown(scripted) -> None:
     assert bucket_size(scripted, "b-1") is None
     stub.add_response("list_objects_v2", {"Contents": rows, "IsTruncated": False})
     assert bucket_size(scripted, "b-1") == 10_000
+    stub.add_response("list_objects_v2", {"IsTruncated": False})
+    assert bucket_size(scripted, "b-1") == 0, "AWS sends no `Contents` for an empty bucket"
 
 
 def test_undeleted_object_is_reported_by_empty_bucket(scripted) -> None:

@@ -173,6 +173,15 @@ def test_storage_missing_from_the_journal_is_deleted_by_tags(manager, cloud):
     assert cloud.calls == ["up", "empty", "destroy", "end"]
 
 
+def test_reasons_why_storage_was_not_deleted_are_kept(manager, cloud):
+    manager.create(REQUEST)
+    cloud.destroys = False
+    cloud.end = lambda storage: ["lustre fs-1: an export is running"]
+    with pytest.raises(TeardownError) as caught:
+        manager.delete("sets", "us-east-1", delete_data=True)
+    assert caught.value.left == ("lustre fs-1: an export is running",)
+
+
 def test_storage_is_deleted_only_when_a_second_search_is_empty(manager, cloud, home):
     manager.create(REQUEST)
     cloud.destroys = False
