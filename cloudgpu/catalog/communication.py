@@ -1,7 +1,7 @@
 """NCCL and network settings by instance type, each with a reason. A recipe may override any of them by name.
 
 Since version 1.7, the EFA plugin aws-ofi-nccl configures itself, and additional settings interfere with it. See
-`docs/decisions/0003-ranks-are-started-by-the-agent.md`.
+`docs/decisions/0003-the-agent-starts-the-ranks.md`.
 """
 
 from collections.abc import Collection

@@ -1,7 +1,7 @@
 """A run's container on a node: its name, its image, and the command line that runs a program inside it.
 
 Each node has one container per run, in which all of its ranks run. See
-`docs/decisions/0014-one-container-a-node.md`.
+`docs/decisions/0014-one-container-per-node.md`.
 """
 
 import re

@@ -1,7 +1,7 @@
 """SSH between the nodes of a run: files for an SSH client that logs in with the run's own key.
 
 `run/inter_node_ssh.py` creates the key and the known_hosts file at the paths to which these files refer. See
-`docs/decisions/0015-the-head-logs-in-with-a-key-of-the-run.md`.
+`docs/decisions/0015-ssh-key-of-a-run.md`.
 """
 
 import shlex

@@ -1,7 +1,7 @@
 """The `torchrun` launcher: one process per rank, with the environment that torchrun sets for its workers.
 
 The rendezvous is static because the nodes are known in advance: it needs only the head node's address and a port. See
-`docs/decisions/0003-ranks-are-started-by-the-agent.md`.
+`docs/decisions/0003-the-agent-starts-the-ranks.md`.
 """
 
 from collections.abc import Mapping
