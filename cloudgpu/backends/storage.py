@@ -15,6 +15,9 @@ from cloudgpu.node.bootstrap.storage_mounts import Mount
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.text import command
 
+_KNOWN_SIZE = ("lustre", "ebs")
+_CENT = Decimal("0.01")
+
 
 @dataclass(frozen=True)
 class MountableStorage:
@@ -38,8 +41,6 @@ class MountableStorage:
 
 
 NO_STORAGE = MountableStorage()
-_KNOWN_SIZE = ("lustre", "ebs")
-_CENT = Decimal("0.01")
 
 
 @dataclass(frozen=True)

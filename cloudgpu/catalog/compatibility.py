@@ -17,6 +17,10 @@ from cloudgpu.catalog.unsupported import doubtful_type, unsupported_gpu, unsuppo
 from cloudgpu.errors import RecipeError
 from cloudgpu.text import command
 
+Fit = Literal["native", "untuned", "unknown", "no"]
+"""`untuned` means that the container runs code built for a lower compute capability with the same major version."""
+_NGC: Final = re.compile(r"^nvcr\.io/nvidia/[a-z0-9-]+:([0-9][0-9]\.[0-9][0-9])(?:\D|$)")
+
 
 @dataclass(frozen=True)
 class NgcMonth:
@@ -109,12 +113,6 @@ def software() -> Software:
         torch=tuple(wheels),
         fabric={minimum.instance_type: minimum for minimum in fabric},
     )
-
-
-Fit = Literal["native", "untuned", "unknown", "no"]
-"""`untuned` means that the container runs code built for a lower compute capability with the same major version."""
-
-_NGC: Final = re.compile(r"^nvcr\.io/nvidia/[a-z0-9-]+:([0-9][0-9]\.[0-9][0-9])(?:\D|$)")
 
 
 @dataclass(frozen=True)

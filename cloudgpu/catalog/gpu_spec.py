@@ -17,6 +17,8 @@ _AMOUNT: Final = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(GiB|GB|G|TiB|T
 _BYTES: Final = {"gib": 2**30, "tib": 2**40, "gb": 10**9, "tb": 10**12, "g": 10**9}
 _STEP: Final = Decimal("0.01")
 """The catalog's precision in GiB. Without rounding, 24 GB would exceed the 22.35 GiB that EC2 reports for an A10G."""
+_GPU: Final = re.compile(r"(?P<model>.+?)(?:-(?P<size>\d+)Gi?B)?(?::(?P<count>\d{1,3}))?", re.ASCII | re.IGNORECASE)
+_PROVIDERS: Final = {"alibaba": "an Alibaba Cloud instance type", "own": "a self-managed machine"}
 
 
 def parse_gib(text: str) -> Decimal:
@@ -30,10 +32,6 @@ def parse_gib(text: str) -> Decimal:
         message = f"expected memory of at most {MAX_SIZE_GIB}GiB"
         raise ValueError(message)
     return amount.quantize(_STEP, ROUND_DOWN)
-
-
-_GPU: Final = re.compile(r"(?P<model>.+?)(?:-(?P<size>\d+)Gi?B)?(?::(?P<count>\d{1,3}))?", re.ASCII | re.IGNORECASE)
-_PROVIDERS: Final = {"alibaba": "an Alibaba Cloud instance type", "own": "a self-managed machine"}
 
 
 @dataclass(frozen=True)

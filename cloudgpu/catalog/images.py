@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from cloudgpu.errors import RecipeError
 
+Flavour = Literal["proprietary", "open"]
+
 
 def unpacked_gib(image: str) -> int | None:
     """Return the approximate disk usage of an unpacked image in GiB, or None if the repository is unknown."""
@@ -20,9 +22,6 @@ def unpacked_gib(image: str) -> int | None:
 @cache
 def _stored() -> Any:  # noqa: ANN401 - a data file of this package
     return json.loads((files("cloudgpu.catalog") / "data" / "image_sizes.json").read_text(encoding="utf-8"))
-
-
-Flavour = Literal["proprietary", "open"]
 
 
 @dataclass(frozen=True)

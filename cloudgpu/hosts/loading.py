@@ -40,6 +40,10 @@ Name = Annotated[str, StringConstraints(pattern=HOST_NAME)]
 Address = Annotated[str, StringConstraints(pattern=_ADDRESS)]
 Fingerprint = Annotated[str, StringConstraints(pattern=FINGERPRINT)]
 User = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$")]
+FILE_NAME = "hosts.yaml"
+_MAX_BYTES = 1 << 20
+_MOST_GPUS = 64
+"""Maximum number of GPUs per host. It equals the maximum number of ranks per node."""
 
 
 class Shared(Section):
@@ -137,12 +141,6 @@ def fill_scanned_fields(text: str, scanned: Mapping[str, Mapping[str, Any]]) -> 
     written = io.StringIO()
     yaml.dump(document, written)
     return written.getvalue(), added
-
-
-FILE_NAME = "hosts.yaml"
-_MAX_BYTES = 1 << 20
-_MOST_GPUS = 64
-"""Maximum number of GPUs per host. It equals the maximum number of ranks per node."""
 
 
 class HostsFileError(UsageError):

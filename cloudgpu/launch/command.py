@@ -17,6 +17,7 @@ HOSTFILE = "hostfile"
 
 SCRIPT_STARTER = "script/start"
 """Path, below the run's directory, of the program that runs the recipe's script."""
+_SCRIPT = "script/run.sh"
 
 
 def rank_command(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0) -> tuple[str, ...]:
@@ -63,9 +64,6 @@ def service_values(endpoint: Endpoint | None, head: Node) -> Mapping[str, Scalar
     if endpoint is None:
         return {}
     return {"service.port": endpoint.port, "service.address": loopback_address(head)}
-
-
-_SCRIPT = "script/run.sh"
 
 
 def with_script(gang: Sequence[NodeLaunch], recipe: Recipe, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:

@@ -10,6 +10,13 @@ from dataclasses import dataclass
 
 _HUB = "docker.io"
 _LOOPBACK = re.compile(r"^127\.\d+\.\d+\.\d+$")
+INSIDE = "/.cloudgpu"
+"""Mount point of the agent's run directory inside the container."""
+_ENTER = (
+    'echo $$ >"$1" && shift && { command -v "$1" >/dev/null 2>&1 || '
+    '{ echo "cloudgpu: $1: not found in the container" >&2; exit 127; }; } && exec "$@"'
+)
+"""Shell script that writes its process group ID to a file, for sending signals to the group, and runs the program."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +66,6 @@ def parse_image_name(written: str) -> ImageName:
     if registry == _HUB and "/" not in path:
         path = f"library/{path}"
     return ImageName(registry, path, tag if colon else "" if digest else "latest", digest)
-
-
-INSIDE = "/.cloudgpu"
-"""Mount point of the agent's run directory inside the container."""
-
-_ENTER = (
-    'echo $$ >"$1" && shift && { command -v "$1" >/dev/null 2>&1 || '
-    '{ echo "cloudgpu: $1: not found in the container" >&2; exit 127; }; } && exec "$@"'
-)
-"""Shell script that writes its process group ID to a file, for sending signals to the group, and runs the program."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,10 @@ from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.ranks import LaunchContext
 from cloudgpu.recipe.schema import Recipe
 
+LOG_VARIABLES: Final = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+_FILE: Final = "nccl/%h-%p.log"
+"""One file per process: NCCL replaces `%h` by the host's name and `%p` by the process ID."""
+
 
 def network_environment(recipe: Recipe, node: Node, nodes: int) -> Mapping[str, str]:
     """Return the variables for the ranks of a node. The recipe's own variables take precedence."""
@@ -30,11 +34,6 @@ def network_environment(recipe: Recipe, node: Node, nodes: int) -> Mapping[str, 
 def uses_efa(recipe: Recipe, node: Node) -> bool:
     """Return True if the node's ranks communicate through EFA."""
     return has_efa(node.instance_type) and recipe.resources.network != "tcp"
-
-
-LOG_VARIABLES: Final = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
-_FILE: Final = "nccl/%h-%p.log"
-"""One file per process: NCCL replaces `%h` by the host's name and `%p` by the process ID."""
 
 
 def watches_network(inventory: Inventory) -> bool:

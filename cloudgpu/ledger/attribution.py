@@ -14,6 +14,12 @@ from operator import attrgetter
 
 from cloudgpu.ledger.billing import Bill, Charge, apportion
 
+NO_VALUE = "(none)"
+"""Key of costs without an owner, team, recipe or GPU."""
+IDLE = "(idle) "
+"""Start of the key of time that no run used. The name of the cluster follows."""
+_DAY = timedelta(days=1)
+
 
 @dataclass(frozen=True)
 class RunInterval:
@@ -98,13 +104,6 @@ def _edges(runs: Iterable[RunInterval]) -> Iterator[datetime]:
         yield run.started_at
         if run.ended_at:
             yield run.ended_at
-
-
-NO_VALUE = "(none)"
-"""Key of costs without an owner, team, recipe or GPU."""
-IDLE = "(idle) "
-"""Start of the key of time that no run used. The name of the cluster follows."""
-_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)

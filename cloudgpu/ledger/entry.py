@@ -12,6 +12,16 @@ from typing import Final, Literal
 from cloudgpu.decoding import decode_as
 from cloudgpu.errors import LedgerError
 
+VERSION = 6
+"""Version of the tables in `schema.py`. A ledger with a newer version is rejected."""
+EntryState = Literal["open", "closed"]
+Part = Literal["nodes", "gateway", "elastic-ips"]
+"""Parts of an entry that can end separately; `nodes` includes every resource that AWS deletes with the nodes."""
+OUTLASTING_PARTS: Final[tuple[Part, ...]] = ("gateway", "elastic-ips")
+"""Kinds of `Surcharge` that cost money until they are deleted or released, even after the nodes are terminated."""
+_CLOCK_ERROR: Final = timedelta(minutes=5)
+"""AWS rejects requests from a clock that differs by more."""
+
 
 def to_text(at: datetime) -> str:
     """Format a time, for example `2026-11-21T05:00:00.000000Z`."""
@@ -31,21 +41,6 @@ def from_text(text: str) -> datetime:
     except ValueError as err:
         message = f"the ledger contains an invalid time: {err}"
         raise LedgerError(message, hint="restore the ledger from a backup, or correct the row") from err
-
-
-VERSION = 6
-"""Version of the tables in `schema.py`. A ledger with a newer version is rejected."""
-
-
-EntryState = Literal["open", "closed"]
-Part = Literal["nodes", "gateway", "elastic-ips"]
-"""Parts of an entry that can end separately; `nodes` includes every resource that AWS deletes with the nodes."""
-OUTLASTING_PARTS: Final[tuple[Part, ...]] = ("gateway", "elastic-ips")
-"""Kinds of `Surcharge` that cost money until they are deleted or released, even after the nodes are terminated."""
-
-
-_CLOCK_ERROR: Final = timedelta(minutes=5)
-"""AWS rejects requests from a clock that differs by more."""
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,11 @@ _FEW_RUNS = 1000
 _OPENED_COLUMNS = (*SPENDING_COLUMNS, "attempt")
 _ENTRY_COLUMNS = (*_OPENED_COLUMNS, "launched_at", "closed_at")
 _RUN_COLUMNS = "s.run_id, s.cluster, s.recipe, s.owner, s.team, s.started_at"
+BUSY_TIMEOUT_S = 30.0
+"""Maximum time in seconds to wait while another process has the ledger locked."""
+SQLITE_PREFIX = "sqlite:///"
+"""Prefix of the URL of an SQLite ledger. The absolute path of the file follows."""
+_T = TypeVar("_T")
 
 
 def is_complete(read: Read) -> bool:
@@ -323,14 +328,6 @@ def _batches(values: Iterable[str]) -> Iterable[tuple[str, Mapping[str, object]]
     ordered = iter(sorted(values))
     while batch := {f"v{number}": value for number, value in enumerate(islice(ordered, _BATCH))}:
         yield ", ".join(f":{name}" for name in batch), batch
-
-
-BUSY_TIMEOUT_S = 30.0
-"""Maximum time in seconds to wait while another process has the ledger locked."""
-SQLITE_PREFIX = "sqlite:///"
-"""Prefix of the URL of an SQLite ledger. The absolute path of the file follows."""
-
-_T = TypeVar("_T")
 
 
 def sqlite_report(url: str, query: ReportQuery) -> CostReport | None:

@@ -8,6 +8,13 @@ from typing import Literal
 from cloudgpu.recipe.units import DurationS
 from cloudgpu.text import plural
 
+ReservationKind = Literal["default", "capacity-block"]
+TAKEN_BEFORE_END = timedelta(minutes=30)
+"""AWS terminates the instances of a Capacity Block 30 minutes before the block ends."""
+_USABLE = frozenset({"active", "scheduled", "payment-pending", "pending", "assessing"})
+_KINDS = {"reservation": "default", "capacity-block": "capacity-block"}
+"""Market -> reservation type in the EC2 API."""
+
 
 @dataclass(frozen=True)
 class VcpuHeadroom:
@@ -28,15 +35,6 @@ class VcpuHeadroom:
     def since(self, *, live: bool) -> str:
         """Return ` (as of 2026-11-21 12:00 UTC)` for a cached quota in an offline plan; otherwise empty."""
         return "" if live or self.read_at is None else f" (as of {self.read_at:%Y-%m-%d %H:%M} UTC)"
-
-
-ReservationKind = Literal["default", "capacity-block"]
-
-TAKEN_BEFORE_END = timedelta(minutes=30)
-"""AWS terminates the instances of a Capacity Block 30 minutes before the block ends."""
-_USABLE = frozenset({"active", "scheduled", "payment-pending", "pending", "assessing"})
-_KINDS = {"reservation": "default", "capacity-block": "capacity-block"}
-"""Market -> reservation type in the EC2 API."""
 
 
 @dataclass(frozen=True)

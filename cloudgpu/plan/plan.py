@@ -21,6 +21,16 @@ from cloudgpu.recipe.units import DurationS
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import SHELL_WORD
 
+__all__ = ["Candidate", "Expected", "Finding", "Market", "Plan", "Quotes", "Severity"]
+Severity = Literal["error", "warning", "unknown", "note"]
+"""`unknown` means that the check could not run, for example because an API denied access. It never means passed."""
+_OPTIONS = re.compile(rf"(?:,? or )?--set {SHELL_WORD},?(?: or )?")
+"""Matches the `--set` options in a check's fix; verified remedies replace these options."""
+_SHORTEST_S = 600
+"""Shortest useful expiry: with a shorter one, nodes would terminate before they start work."""
+_MINUTE_S = 60
+_SHOWN = Decimal("0.0001")
+
 
 @dataclass(frozen=True)
 class SuggestedChange:
@@ -79,14 +89,6 @@ class StorageSeen:
     def place(self) -> str:
         """The zone, or the region if the storage is regional or its zone is unknown."""
         return self.zone or self.region
-
-
-__all__ = ["Candidate", "Expected", "Finding", "Market", "Plan", "Quotes", "Severity"]
-
-Severity = Literal["error", "warning", "unknown", "note"]
-"""`unknown` means that the check could not run, for example because an API denied access. It never means passed."""
-_OPTIONS = re.compile(rf"(?:,? or )?--set {SHELL_WORD},?(?: or )?")
-"""Matches the `--set` options in a check's fix; verified remedies replace these options."""
 
 
 @dataclass(frozen=True)
@@ -289,12 +291,6 @@ class Plan:
 def _text(usd: Decimal | None) -> str | None:
     """Format an amount to the micro-dollar, the unit of the ledger."""
     return None if usd is None else format(usd.quantize(Decimal("0.000001")), "f")
-
-
-_SHORTEST_S = 600
-"""Shortest useful expiry: with a shorter one, nodes would terminate before they start work."""
-_MINUTE_S = 60
-_SHOWN = Decimal("0.0001")
 
 
 def breakdown(plan: Plan) -> str:

@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+FieldPath = tuple[str | int, ...]
+
 
 def nearest_name(name: str, choices: Iterable[str]) -> str | None:
     """Return the choice most similar to `name`; None if none is similar."""
@@ -16,9 +18,6 @@ def suggestion(name: str, choices: Iterable[str]) -> str:
     """Return `; did you mean "nodes"?` to append to a message; empty if no choice is similar."""
     match = nearest_name(name, choices)
     return "" if match is None else f'; did you mean "{match}"?'
-
-
-FieldPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,11 @@ RUN_VARIABLES: Final[Mapping[str, str]] = {
 }
 """Placeholders whose values every rank has in its environment, whether it runs a command or a script."""
 _SECTIONS: Final = frozenset({"data", "storage", "service"})
+RUN_NAMES = ("run", "outputs", "node_rank", "num_nodes", "head_address", "master_port")
+SERVICE_NAMES = ("service.port", "service.address")
+_HOSTFILE_OF = frozenset({"mpirun", "deepspeed"})
+_PIECE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}|[{}]")
+_SHELL_TOKENS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 
 
 def variable_name(placeholder: str) -> str:
@@ -35,14 +40,6 @@ def variable_name(placeholder: str) -> str:
     section = placeholder.partition(".")[0]
     named = placeholder if section in _SECTIONS or placeholder == "hostfile" else f"param.{placeholder}"
     return "CLOUDGPU_" + named.upper().replace(".", "_").replace("-", "_")
-
-
-RUN_NAMES = ("run", "outputs", "node_rank", "num_nodes", "head_address", "master_port")
-SERVICE_NAMES = ("service.port", "service.address")
-_HOSTFILE_OF = frozenset({"mpirun", "deepspeed"})
-
-_PIECE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}|[{}]")
-_SHELL_TOKENS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 
 
 def argv(command: str, values: Mapping[str, Scalar]) -> tuple[str, ...]:

@@ -28,6 +28,9 @@ from cloudgpu import files
 from cloudgpu.paths import Home
 from cloudgpu.state.file_format import FIRST, FORMAT, stored_format
 
+LIMIT_DAYS: Final = 3650
+"""Maximum offset of the simulated clock from the machine's clock. A larger offset may overflow date arithmetic."""
+
 
 @dataclass(frozen=True)
 class DocumentFormat:
@@ -53,9 +56,6 @@ class DocumentFormat:
 
 ENDPOINT_FORMAT: Final = DocumentFormat("server address")
 FAILURE_FORMAT: Final = DocumentFormat("start-up error")
-
-LIMIT_DAYS: Final = 3650
-"""Maximum offset of the simulated clock from the machine's clock. A larger offset may overflow date arithmetic."""
 
 
 def shift_within_limits(seconds: float) -> bool:

@@ -31,6 +31,13 @@ _LATEST_MS: Final = (bounds.LATEST - _EPOCH) // _MILLISECOND - 1
 
 Times = Sequence[tuple[int, int]]
 """End offsets in a log, increasing, and for each the UTC milliseconds by which the bytes before it were written."""
+_UNFINISHED = frozenset({"starting", "running", "stopping"})
+_ACTIONS = ("terminate", "stop", "hibernate")
+_LARGEST_CHUNK = 1 << 24
+_GRAVITY = ("failed", "cancelled", "lost")
+"""Failure states in order of precedence. Unknown states come last."""
+_MAX_INDEX = 1 << 20
+_LONGEST_S = 366 * 86400.0
 
 
 def parse_times(message: Mapping[str, Any], offset: int, size: int) -> tuple[tuple[int, int], ...]:
@@ -149,13 +156,8 @@ def _opened(path: Path) -> Iterator[TimesReader]:
         os.close(handle)
 
 
-_UNFINISHED = frozenset({"starting", "running", "stopping"})
 _LONGEST_STATE, _LONGEST_REASON = 20, 2000
-_ACTIONS = ("terminate", "stop", "hibernate")
 _SIGNALS, _CODES = 64, 255
-_LARGEST_CHUNK = 1 << 24
-_GRAVITY = ("failed", "cancelled", "lost")
-"""Failure states in order of precedence. Unknown states come last."""
 
 
 @dataclass(frozen=True)
@@ -281,10 +283,6 @@ class Verdict:
             teller,
             _ran_s(fields.get("ranks")),
         )
-
-
-_MAX_INDEX = 1 << 20
-_LONGEST_S = 366 * 86400.0
 
 
 def _ran_s(ranks: object) -> float | None:

@@ -33,6 +33,11 @@ from cloudgpu.ssh.transfer.local_tree import files_to_send
 _FORMAT: Final = 1
 """Version of the digest. A new version runs every setup again."""
 _WORD: Final = re.compile(r"[^\s\"'`=;|&()<>$]+")
+_SCRIPT = "setup.sh"
+_ENTER = (
+    'exec 2>&1; command -v "$1" >/dev/null || { echo "cloudgpu: $1: not found in the container"; exit 127; }; exec "$@"'
+)
+"""Shell script that runs the setup with one stream for its output, because Docker does not keep the order of two."""
 
 
 def setup_digest(recipe: Recipe, base: Path) -> str:
@@ -114,13 +119,6 @@ def _sha256(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as err:
         raise StateError(f"cannot read {path}: {err.strerror}", hint="check the permissions of the file") from err
-
-
-_SCRIPT = "setup.sh"
-_ENTER = (
-    'exec 2>&1; command -v "$1" >/dev/null || { echo "cloudgpu: $1: not found in the container"; exit 127; }; exec "$@"'
-)
-"""Shell script that runs the setup with one stream for its output, because Docker does not keep the order of two."""
 
 
 @dataclass(frozen=True)

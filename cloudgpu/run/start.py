@@ -30,6 +30,8 @@ from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.ssh.keys import generate_key_pair
 from cloudgpu.text import command
 
+_PORT_ATTEMPTS = 5
+
 
 def write_ssh_files(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Mapping[int, str]:
     """Write every node's launcher and SSH files. Return the authorized_keys line for the head node's key by node index.
@@ -86,9 +88,6 @@ def _known_hosts(agents: Sequence[Agent]) -> str:
     keys = all_or_raise(run_on_all([agent.host for agent in agents], lambda host: host.server_key()))
     aliases = {agent.host.node.index: host_key_alias(agent.host.node) for agent in agents}
     return "".join(f"{aliases[index]} {key.kind} {key.base64}\n" for index, key in sorted(keys.items()))
-
-
-_PORT_ATTEMPTS = 5
 
 
 def new_gang_token() -> str:

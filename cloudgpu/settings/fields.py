@@ -18,6 +18,36 @@ _TAG_TEXT = r"[\w .:/=+@-]{1,128}"
 PublicAddress = Literal["auto", "elastic", "nat", "private", "private-nat"]
 Reach = Literal["direct", "ssm"]
 EngineName = Literal["direct", "pulumi"]
+_HEAD = """\
+<!-- Generated from cloudgpu/settings/fields.py by scripts/docs.py; edit the fields there. -->
+# Settings
+
+cloudgpu takes each setting from the first of these sources that contains it:
+
+1. a command-line flag
+2. an environment variable; an empty variable is ignored
+3. `cloudgpu.toml` in the working directory, or else in the nearest parent directory that has one
+4. `config.toml` in cloudgpu's configuration directory (`~/.config/cloudgpu` on Linux)
+5. for `region`, unless the target is a rehearsal: `AWS_REGION`, `AWS_DEFAULT_REGION`, then the
+   region of the AWS profile
+6. the default
+
+`cloudgpu config` shows the value and source of every setting; passwords are masked. Relative paths
+in a settings file are resolved against its directory; all others, against the working directory.
+
+```toml
+# cloudgpu.toml
+owner = "ann"
+team = "vision"
+region = "us-west-2"
+```
+
+An unknown setting in a file is an error, and the hint suggests the closest valid name. Numbers may
+contain only the digits 0 to 9, and values must not contain control characters.
+
+| setting | environment variable | default | description |
+|---|---|---|---|
+"""
 
 
 @dataclass(frozen=True)
@@ -315,38 +345,6 @@ def mask_url(url: str) -> str:
     """
     masked = re.sub(r"(?s)^([^:]+://[^:/@]*):.*@", rf"\1:{_MASK}@", url)
     return re.sub(r"(?i)([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*", rf"\1{_MASK}", masked)
-
-
-_HEAD = """\
-<!-- Generated from cloudgpu/settings/fields.py by scripts/docs.py; edit the fields there. -->
-# Settings
-
-cloudgpu takes each setting from the first of these sources that contains it:
-
-1. a command-line flag
-2. an environment variable; an empty variable is ignored
-3. `cloudgpu.toml` in the working directory, or else in the nearest parent directory that has one
-4. `config.toml` in cloudgpu's configuration directory (`~/.config/cloudgpu` on Linux)
-5. for `region`, unless the target is a rehearsal: `AWS_REGION`, `AWS_DEFAULT_REGION`, then the
-   region of the AWS profile
-6. the default
-
-`cloudgpu config` shows the value and source of every setting; passwords are masked. Relative paths
-in a settings file are resolved against its directory; all others, against the working directory.
-
-```toml
-# cloudgpu.toml
-owner = "ann"
-team = "vision"
-region = "us-west-2"
-```
-
-An unknown setting in a file is an error, and the hint suggests the closest valid name. Numbers may
-contain only the digits 0 to 9, and values must not contain control characters.
-
-| setting | environment variable | default | description |
-|---|---|---|---|
-"""
 
 
 def settings_docs() -> str:

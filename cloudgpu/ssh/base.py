@@ -20,6 +20,10 @@ OnBytes = Callable[[int, int], None]
 """Called during a transfer with the number of bytes transferred so far and the number of all bytes."""
 FailureCallback = Callable[[ConnectError | None], None]
 """Called for each connection through a tunnel, with None on success or the error that prevented the connection."""
+_UNRESOLVED = ("not known", "name resolution", "No address associated", "nodename nor servname")
+"""Parts of the texts with which systems report a name that does not resolve."""
+CHECK_NODE_HINT = "check that the node is still running: `cloudgpu status --refresh`"
+"""Hint for a lost connection to a cloud node."""
 
 
 def ignore_failure(_trouble: ConnectError | None) -> None:
@@ -168,12 +172,6 @@ class Host(Protocol):
 
 class TimeLimitError(ConnectError):
     """A command exceeded its time limit. The connection is still usable."""
-
-
-_UNRESOLVED = ("not known", "name resolution", "No address associated", "nodename nor servname")
-"""Parts of the texts with which systems report a name that does not resolve."""
-CHECK_NODE_HINT = "check that the node is still running: `cloudgpu status --refresh`"
-"""Hint for a lost connection to a cloud node."""
 
 
 def lost_connection_hint(node: Node) -> str:

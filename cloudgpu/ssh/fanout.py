@@ -23,6 +23,10 @@ _LOGIN_GRACE_S = 60.0
 
 FailureCheck = Callable[[Node, ConnectError], None]
 """Called after each failed attempt to connect to a node; may raise an error if further attempts would not help."""
+LIMIT = 64
+"""Default maximum number of nodes processed in parallel. More threads would only compete for the GIL."""
+T = TypeVar("T")
+A = TypeVar("A")
 
 
 def retry_always(_node: Node, _failure: ConnectError) -> None:
@@ -65,10 +69,6 @@ def wait_for_ssh(
         attempt += 1
 
 
-LIMIT = 64
-"""Default maximum number of nodes processed in parallel. More threads would only compete for the GIL."""
-
-
 class TerminatedNodeError(ConnectError):
     """The node does not respond because its instance is stopped or terminated."""
 
@@ -88,8 +88,6 @@ class OnNode(Protocol):
 
 
 H = TypeVar("H", bound=OnNode)
-T = TypeVar("T")
-A = TypeVar("A")
 
 
 def run_on_all(hosts: Iterable[H], do: Callable[[H], T], *, limit: int = LIMIT) -> dict[int, T | CloudGpuError]:

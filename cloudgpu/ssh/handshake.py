@@ -42,6 +42,19 @@ _KEY_CLASSES: dict[type, Any] = {
     Ed25519PrivateKey: paramiko.Ed25519Key,
     EllipticCurvePrivateKey: paramiko.ECDSAKey,
 }
+Opened: TypeAlias = "socket.socket | paramiko.Channel"
+OpenSocket = Callable[[float], Opened]
+"""Opens a connected socket, or an object that behaves like one, within a time limit in seconds."""
+_LONGEST_REPLY = 200
+_LOCAL_ERRORS = frozenset({errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT, errno.EINVAL})
+"""A local firewall rejects the connection, or this machine has no addresses of that kind."""
+_KEY_TYPES = {
+    "ssh-ed25519": ("ssh-ed25519",),
+    "ecdsa-sha2-nistp256": ("ecdsa-sha2-nistp256",),
+    "ecdsa-sha2-nistp384": ("ecdsa-sha2-nistp384",),
+    "ecdsa-sha2-nistp521": ("ecdsa-sha2-nistp521",),
+    "ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256"),
+}
 
 
 @dataclass(frozen=True)
@@ -145,23 +158,6 @@ def _principal_problem(certificate: SSHCertificate, user: str) -> str:
         return ""
     others = f" and {len(names) - _SHOWN_PRINCIPALS} more" if len(names) > _SHOWN_PRINCIPALS else ""
     return f"is only for {', '.join(names[:_SHOWN_PRINCIPALS])}{others}"
-
-
-Opened: TypeAlias = "socket.socket | paramiko.Channel"
-OpenSocket = Callable[[float], Opened]
-"""Opens a connected socket, or an object that behaves like one, within a time limit in seconds."""
-
-_LONGEST_REPLY = 200
-_LOCAL_ERRORS = frozenset({errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT, errno.EINVAL})
-"""A local firewall rejects the connection, or this machine has no addresses of that kind."""
-
-_KEY_TYPES = {
-    "ssh-ed25519": ("ssh-ed25519",),
-    "ecdsa-sha2-nistp256": ("ecdsa-sha2-nistp256",),
-    "ecdsa-sha2-nistp384": ("ecdsa-sha2-nistp384",),
-    "ecdsa-sha2-nistp521": ("ecdsa-sha2-nistp521",),
-    "ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256"),
-}
 
 
 def open_socket(node: Node, timeout_s: float) -> socket.socket:

@@ -16,6 +16,10 @@ from cloudgpu.paths import unwritable_error
 from cloudgpu.ssh.command import portable_line
 from cloudgpu.text import openssh_path
 
+_DEFAULT_PORT = 22
+_PLAIN_INCLUDE: Final = re.compile(r"""[^%*?"'\[\]{}\\$\n\r\0]+""")
+"""Path that every version of OpenSSH reads unchanged in `Include`, which also matches file names with patterns."""
+
 
 @dataclass(frozen=True)
 class ServerKey:
@@ -29,9 +33,6 @@ class ServerKey:
         """Return the `known_hosts` line for the node's address and port."""
         name = node.address if node.port == _DEFAULT_PORT else f"[{node.address}]:{node.port}"
         return f"{name} {self.kind} {self.base64}\n"
-
-
-_DEFAULT_PORT = 22
 
 
 def write_known_hosts(path: Path, node: Node, key: ServerKey) -> Path:
@@ -116,10 +117,6 @@ def _flags(key: Path, known_hosts: Path) -> list[str]:
         "ServerAliveInterval=15",
     )
     return [part for option in options for part in ("-o", option)]
-
-
-_PLAIN_INCLUDE: Final = re.compile(r"""[^%*?"'\[\]{}\\$\n\r\0]+""")
-"""Path that every version of OpenSSH reads unchanged in `Include`, which also matches file names with patterns."""
 
 
 @dataclass(frozen=True)

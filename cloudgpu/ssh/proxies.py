@@ -20,6 +20,7 @@ from cloudgpu.text import command
 
 _BASTION = -1
 """Node index of the jump host, which is not a node of the cluster."""
+_TERMINATE_S = 5.0
 
 
 def bastion(address: str, known_hosts: Sequence[Path], pinned: tuple[str, ...] = (), key: str = "") -> Node:
@@ -50,9 +51,6 @@ def _split(server: str) -> tuple[str, int]:
         return host, int(rest.removeprefix(":") or SSH_PORT)
     host, _, port = server.partition(":")
     return host, int(port or SSH_PORT)
-
-
-_TERMINATE_S = 5.0
 
 
 class TcpConnector(Protocol):

@@ -31,6 +31,9 @@ BUNDLED: Final = 0
 """Snapshot number of the bundled catalog."""
 _SCHEMA: Final = 1
 _NUMBERED: Final = re.compile(r"overlay-([0-9]{1,9})\.json")
+SNAPSHOT: Final = StateFile("catalog snapshot", CatalogSnapshot, decode=parse_snapshot, encode=to_document)
+DraftSnapshot = Callable[[CatalogSnapshot | None], tuple[CatalogSnapshot, str, Sequence[str]]]
+"""Function that takes the active snapshot, or None, and returns the next snapshot, a summary and a list of changes."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +87,7 @@ def _encode_history(history: History) -> dict[str, Any]:
 
 
 INDEX: Final = StateFile("catalog index", History, decode=_decode_history, encode=_encode_history)
-SNAPSHOT: Final = StateFile("catalog snapshot", CatalogSnapshot, decode=parse_snapshot, encode=to_document)
 _T = TypeVar("_T", History, CatalogSnapshot)
-
-DraftSnapshot = Callable[[CatalogSnapshot | None], tuple[CatalogSnapshot, str, Sequence[str]]]
-"""Function that takes the active snapshot, or None, and returns the next snapshot, a summary and a list of changes."""
 
 
 class CatalogSnapshots:

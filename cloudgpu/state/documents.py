@@ -38,6 +38,8 @@ _EXPECTED: Final = {
 _SHOWN: Final = 60
 """Maximum length of a field's path in a message. The path of a field in a damaged file may be arbitrarily long."""
 T = TypeVar("T")
+Migration = Callable[[dict[str, Any]], dict[str, Any]]
+"""Function that converts the content of a file from one format to the next."""
 
 
 def decode_stored(kind: type[T], value: object) -> T:
@@ -139,10 +141,6 @@ def _described(problem: ErrorDetails) -> str:
     else:
         why = problem["msg"]
     return f"{where[:_SHOWN]}: {why}" if where else why
-
-
-Migration = Callable[[dict[str, Any]], dict[str, Any]]
-"""Function that converts the content of a file from one format to the next."""
 
 
 class StateFile(Generic[T]):

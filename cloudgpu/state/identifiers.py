@@ -15,6 +15,12 @@ from cloudgpu import files
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import unwritable_error
 
+_KEY_BYTES: Final = 32
+_VALID_NAME = "1 to 39 lowercase letters, digits and dashes, starting with a letter and not ending with a dash"
+_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+_CLUSTER = re.compile(r"[a-z](?:[a-z0-9-]{0,37}[a-z0-9])?")
+"""At most 39 characters, because an IAM role name adds a prefix and the region and is limited to 64 characters."""
+
 
 class BackendIdentity(Protocol):
     """The target, endpoint and account of a backend, which keep records of different backends apart."""
@@ -29,9 +35,6 @@ class BackendIdentity(Protocol):
 
     def account(self) -> str:
         """Return the AWS account ID of the credentials in use, or a fixed text for self-managed hosts."""
-
-
-_KEY_BYTES: Final = 32
 
 
 def derive(key: Path, purpose: str) -> bytes:
@@ -54,12 +57,6 @@ def _ensure_key(key: Path) -> bytes:
         return files.read_bytes(key, files.KEY_BYTES)
     except OSError as err:
         raise unwritable_error(key, err) from err
-
-
-_VALID_NAME = "1 to 39 lowercase letters, digits and dashes, starting with a letter and not ending with a dash"
-_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
-_CLUSTER = re.compile(r"[a-z](?:[a-z0-9-]{0,37}[a-z0-9])?")
-"""At most 39 characters, because an IAM role name adds a prefix and the region and is limited to 64 characters."""
 
 
 def new_token() -> str:

@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 
 _LONGEST = 30
 """Maximum length of the recipe's storage name in a generated name, which also has a dash and an 8-character hash."""
+_SHOWN: Final = {
+    "id": "id",
+    "zone": "zone",
+    "address": "address",
+    "mountName": "mount_name",
+    "securityGroupId": "security_group_id",
+    "url": "url",
+}
+"""Output of the Pulumi program -> key in JSON documents."""
+StorageState = Literal["making", "ready", "deleting"]
 
 
 @dataclass(frozen=True)
@@ -65,18 +75,6 @@ def missing_storage(recipe: Recipe, storage: tuple[AttachedStorage, ...]) -> lis
     """Return the names of the recipe's storage that is not in `storage` with the same mount path and mode."""
     mounts = {(mounted.called, mounted.to, mounted.mode) for mounted in storage}
     return [storage.name for storage in recipe.storage if (storage.name, str(storage.to), storage.mode) not in mounts]
-
-
-_SHOWN: Final = {
-    "id": "id",
-    "zone": "zone",
-    "address": "address",
-    "mountName": "mount_name",
-    "securityGroupId": "security_group_id",
-    "url": "url",
-}
-"""Output of the Pulumi program -> key in JSON documents."""
-StorageState = Literal["making", "ready", "deleting"]
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,11 @@ from cloudgpu.targets import traits
 from cloudgpu.text import command, printable
 from cloudgpu.workers import Workers
 
+_AT_ONCE = 8
+"""Maximum number of concurrent cluster deletions. Each deletion also processes its resources in parallel."""
+ContextOf = Callable[[str], Context]
+"""Function that returns the deletion context of a cluster. It may be called by several threads."""
+
 
 @dataclass(frozen=True)
 class DeletionReasons:
@@ -75,13 +80,6 @@ def _price(cluster: ClusterRecord) -> str:
     if not hourly:
         return "price unknown"
     return f"${hourly:,.2f} an hour{' (simulated)' if cluster.simulated else ''}"
-
-
-_AT_ONCE = 8
-"""Maximum number of concurrent cluster deletions. Each deletion also processes its resources in parallel."""
-
-ContextOf = Callable[[str], Context]
-"""Function that returns the deletion context of a cluster. It may be called by several threads."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,26 @@ from cloudgpu.targets import is_simulated
 from cloudgpu.text import command, plural
 
 State = Literal["ok", "warning", "failed", "unknown"]
+_GIB = 1 << 30
+_LOW_GIB = 2
+_PROGRAM_S = 20
+_SIMULATOR = ("moto", "asyncssh")
+_STATES: Mapping[WayOut, State] = {"none": "warning", "unknown": "unknown"}
+"""State of a subnet by its default route; `ok` for every other route."""
+_SHOWN_ADDRESSES = 3
+"""Maximum number of subnets listed on one line."""
+_POLICY = "attach the policy from `cloudgpu doctor --policy` to this identity"
+_ROLE_POLICY = "attach the policy from `cloudgpu doctor --policy --part roles` to this identity"
+_NODE_VCPUS = 96
+"""vCPUs of one node with eight GPUs, such as p3dn.24xlarge, p4d.24xlarge and g4dn.metal."""
+_OTHER_REGION = "set --region or the setting `region` to one of the partition aws, such as us-east-1"
+_SHOWN = 4
+"""Maximum number of actions listed on one line. The JSON document lists all actions."""
+_UNASKED = ("NoCredentials", "Unreachable")
+"""Error codes for which the credentials are `unknown` rather than `failed`.
+
+Working without an AWS account or a network connection is not a configuration error.
+"""
 
 
 @dataclass(frozen=True)
@@ -81,12 +101,6 @@ def most_severe(states: Sequence[State]) -> State:
     """Return the most severe state: `failed`, then `unknown`, `warning` and `ok`."""
     order: tuple[State, ...] = ("failed", "unknown", "warning", "ok")
     return min(states, key=order.index, default="ok")
-
-
-_GIB = 1 << 30
-_LOW_GIB = 2
-_PROGRAM_S = 20
-_SIMULATOR = ("moto", "asyncssh")
 
 
 def machine_checks(settings: Settings, home: Home) -> tuple[Callable[[], Diagnosis], ...]:
@@ -186,12 +200,6 @@ def _program(name: str, command: Sequence[str], *, needed: bool, fix: str) -> Di
     return Diagnosis(name, "ok", output) if done.returncode == 0 else Diagnosis(name, absent.state, output, fix)
 
 
-_STATES: Mapping[WayOut, State] = {"none": "warning", "unknown": "unknown"}
-"""State of a subnet by its default route; `ok` for every other route."""
-_SHOWN_ADDRESSES = 3
-"""Maximum number of subnets listed on one line."""
-
-
 def network_checks(account: AccountQueries, region: str, request: NetworkRequest) -> Iterator[Diagnosis]:
     """Yield the checks of the VPC and its subnets."""
     if request.create_vpc or request.public_address in GATEWAYS:
@@ -232,20 +240,6 @@ def _subnets(network: RegionNetwork, zones: Sequence[str]) -> Iterator[Diagnosis
         create = command("aws", "ec2", "create-default-subnet", "--availability-zone", empty[0])
         fix = f"`{create}`" if network.is_default else "create a subnet there, to use the zone"
         yield Diagnosis("subnets", "warning", f"no {kind} in {', '.join(empty)}", fix)
-
-
-_POLICY = "attach the policy from `cloudgpu doctor --policy` to this identity"
-_ROLE_POLICY = "attach the policy from `cloudgpu doctor --policy --part roles` to this identity"
-_NODE_VCPUS = 96
-"""vCPUs of one node with eight GPUs, such as p3dn.24xlarge, p4d.24xlarge and g4dn.metal."""
-_OTHER_REGION = "set --region or the setting `region` to one of the partition aws, such as us-east-1"
-_SHOWN = 4
-"""Maximum number of actions listed on one line. The JSON document lists all actions."""
-_UNASKED = ("NoCredentials", "Unreachable")
-"""Error codes for which the credentials are `unknown` rather than `failed`.
-
-Working without an AWS account or a network connection is not a configuration error.
-"""
 
 
 def run_checks(

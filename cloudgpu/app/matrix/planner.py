@@ -28,6 +28,10 @@ _OF_THE_CLUSTER: Final = frozenset({"schema", "name", "resources", "storage", "b
 _NETWORK: Final = ("resources", "network")
 _NETWORKS: Final = ("tcp", "auto", "efa")
 """Network options, least demanding first. A cluster with EFA can also run combinations that use TCP."""
+_LONGEST = 32
+"""Maximum length of the recipe name in a matrix name, which a dash and a digest extend to at most 39 characters."""
+_RECENT_RUNS = 9
+"""Number of runs from which the typical duration is estimated."""
 
 
 @dataclass(frozen=True)
@@ -183,12 +187,6 @@ def _no_common_cluster(recipe: str, axes: Sequence[Axis], runs: Sequence[Planned
         lines.append(f"{run.combination.label}: {'; '.join(uses)}")
     message = f"recipe {recipe}: the combinations of this matrix need different nodes, but a matrix runs in one cluster"
     return PlanError(message, findings=lines, hint=_separate_clusters_hint(recipe, axes[0], axes))
-
-
-_LONGEST = 32
-"""Maximum length of the recipe name in a matrix name, which a dash and a digest extend to at most 39 characters."""
-_RECENT_RUNS = 9
-"""Number of runs from which the typical duration is estimated."""
 
 
 @dataclass(frozen=True)

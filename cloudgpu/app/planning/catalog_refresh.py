@@ -25,6 +25,17 @@ from cloudgpu.state.catalog_snapshots import CatalogSnapshots, SnapshotEntry
 from cloudgpu.targets import is_simulated
 from cloudgpu.workers import Workers
 
+_AT_ONCE: Final = 16
+_SOURCES: Final[Mapping[str, str]] = {
+    "types": "EC2 DescribeInstanceTypes",
+    "zones": "EC2 DescribeInstanceTypeOfferings",
+    "on_demand": "Pricing GetProducts",
+    "spot": "EC2 DescribeSpotPriceHistory, Linux/UNIX, last 24 h",
+    "images": "SSM GetParameter",
+    "quotas": "Service Quotas ListServiceQuotas",
+}
+"""Catalog part -> API that provides it."""
+
 
 @dataclass(frozen=True)
 class CatalogReading:
@@ -94,18 +105,6 @@ def _known(snapshot: CatalogSnapshot, region: str) -> Iterator[CatalogReading]:
             reading = getattr(readings, part)
             if reading is not None:
                 yield CatalogReading(name, part, len(reading.rows), reading.at, reading.source)
-
-
-_AT_ONCE: Final = 16
-_SOURCES: Final[Mapping[str, str]] = {
-    "types": "EC2 DescribeInstanceTypes",
-    "zones": "EC2 DescribeInstanceTypeOfferings",
-    "on_demand": "Pricing GetProducts",
-    "spot": "EC2 DescribeSpotPriceHistory, Linux/UNIX, last 24 h",
-    "images": "SSM GetParameter",
-    "quotas": "Service Quotas ListServiceQuotas",
-}
-"""Catalog part -> API that provides it."""
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,18 @@ _ANY: Final = re.compile("|".join(pattern.pattern for pattern in _PATTERNS))
 """Matches if any of the patterns does, because a work directory may have a million files."""
 _MOST: Final = 1000
 """Maximum number of secret files, and of files that cannot be sent, that are recorded for one upload."""
+_PROGRAM: Final = re.compile(r"(?:\./)?[A-Za-z0-9_][A-Za-z0-9_./-]*\.(?:py|sh|lua|jl|pl)")
+"""A relative path of a program that an interpreter runs."""
+_STARTED: Final = re.compile(
+    rf"(?:^|[\s;&|(])(?:(?:python[0-9.]*|bash|sh|source|torchrun|deepspeed|lua|julia)\s+(?:-\S+\s+)*(?P<run>{_PROGRAM.pattern})"
+    rf"|(?P<own>\./{_PROGRAM.pattern}))(?=$|[\s;&|)])",
+    re.MULTILINE,
+)
+"""A program that a line of a shell script starts."""
+_REQUIRED: Final = re.compile(r"(?:^|\s)(?:-r|--requirement)[\s=]+(?P<file>[A-Za-z0-9_][A-Za-z0-9_./-]*\.txt)\b")
+_CREATES: Final = re.compile(r"\b(?:cd|pushd|git|curl|wget|tar|unzip|cp|mv|ln|tee|touch|aws|rsync|make)\b|>")
+"""Commands after which a file may exist that is not in the work directory."""
+_FIX: Final = "add it to the work directory, or correct the name"
 
 
 def secret_line(path: str) -> str:
@@ -169,21 +181,6 @@ def _listed(what: str, path: str, root: Path, listing: FileListing) -> UploadLis
         skipped=tuple(f"{entry.path}: {entry.reason}" for entry in listing.skipped[:_MOST]),
     )
     return UploadListing(upload, listing, root)
-
-
-_PROGRAM: Final = re.compile(r"(?:\./)?[A-Za-z0-9_][A-Za-z0-9_./-]*\.(?:py|sh|lua|jl|pl)")
-"""A relative path of a program that an interpreter runs."""
-_STARTED: Final = re.compile(
-    rf"(?:^|[\s;&|(])(?:(?:python[0-9.]*|bash|sh|source|torchrun|deepspeed|lua|julia)\s+(?:-\S+\s+)*(?P<run>{_PROGRAM.pattern})"
-    rf"|(?P<own>\./{_PROGRAM.pattern}))(?=$|[\s;&|)])",
-    re.MULTILINE,
-)
-"""A program that a line of a shell script starts."""
-_REQUIRED: Final = re.compile(r"(?:^|\s)(?:-r|--requirement)[\s=]+(?P<file>[A-Za-z0-9_][A-Za-z0-9_./-]*\.txt)\b")
-_CREATES: Final = re.compile(r"\b(?:cd|pushd|git|curl|wget|tar|unzip|cp|mv|ln|tee|touch|aws|rsync|make)\b|>")
-"""Commands after which a file may exist that is not in the work directory."""
-
-_FIX: Final = "add it to the work directory, or correct the name"
 
 
 def local_file_issues(

@@ -164,6 +164,18 @@ print(f"serving on port {options.port}", flush=True)
 server.serve_forever()
 '''
 _ANY_LAUNCHER: Final = SCRIPT.replace('"RANK"', '"CLOUDGPU_RANK"').replace('"WORLD_SIZE"', '"CLOUDGPU_WORLD_SIZE"')
+_RANKS: Final = "Prints where each rank runs and measures steps per second."
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+_COMMENTS = 27
+"""Width to which a line is padded before its comment."""
+_MARKETS: Final[Mapping[Market, str]] = {
+    "on-demand": "on-demand  # spot is cheaper, but AWS may interrupt it",
+    "spot": "spot  # AWS may interrupt it: write checkpoints, and set their path under checkpoint:",
+}
+_CAP_RATIO = Decimal("1.1")
+"""Ratio of the budget cap to the nodes' price. The additional 10 % covers disks and IP addresses."""
+_TWICE = 2
+_FEW = 3
 
 
 @dataclass(frozen=True)
@@ -177,7 +189,6 @@ class LauncherText:
     rehearsal: str = ""
 
 
-_RANKS: Final = "Prints where each rank runs and measures steps per second."
 TEXTS: Final[Mapping[LauncherChoice, LauncherText]] = {
     "torchrun": LauncherText(_RANKS, _PARAMS + _TORCHRUN + _MEASURED, "train.py", SCRIPT, _REHEARSED),
     "each-node": LauncherText(_RANKS, _PARAMS + _EACH_NODE + _MEASURED, "train.py", _ANY_LAUNCHER),
@@ -185,20 +196,6 @@ TEXTS: Final[Mapping[LauncherChoice, LauncherText]] = {
     "script": LauncherText(_RANKS, _PARAMS + _SCRIPT + _MEASURED, "train.py", _ANY_LAUNCHER),
     "service": LauncherText("Serves a page that shows the node's name.", _SERVICE, "serve.py", _SERVER),
 }
-
-
-_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
-_COMMENTS = 27
-"""Width to which a line is padded before its comment."""
-_MARKETS: Final[Mapping[Market, str]] = {
-    "on-demand": "on-demand  # spot is cheaper, but AWS may interrupt it",
-    "spot": "spot  # AWS may interrupt it: write checkpoints, and set their path under checkpoint:",
-}
-_CAP_RATIO = Decimal("1.1")
-"""Ratio of the budget cap to the nodes' price. The additional 10 % covers disks and IP addresses."""
-
-_TWICE = 2
-_FEW = 3
 
 
 @dataclass(frozen=True)

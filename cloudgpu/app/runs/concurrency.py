@@ -24,6 +24,9 @@ Sharing = Literal["refuse", "wait", "share"]
 _BUSY_POLL_S: Final = 5.0
 _REPORT_S: Final = 60.0
 _LONGEST_ID: Final = 200
+_POLL_S = 1.0
+_TIMEOUT_S = 1200.0
+"""Longest wait for another process. AWS takes minutes to terminate the largest instances and a NAT gateway."""
 
 
 class BusyNodes:
@@ -92,11 +95,6 @@ def _run_id(run: object) -> str:
     if not isinstance(run, str):
         raise TypeError("a run ID is not a string")
     return printable(run[:_LONGEST_ID])
-
-
-_POLL_S = 1.0
-_TIMEOUT_S = 1200.0
-"""Longest wait for another process. AWS takes minutes to terminate the largest instances and a NAT gateway."""
 
 
 def cancelled_by_deletion(record: RunRecord, cluster: ClusterRecord | None) -> RunRecord:

@@ -20,6 +20,8 @@ from cloudgpu.state.run_record import RunRecord
 from cloudgpu.text import command
 
 _LOG_S: Final = 30.0
+SPOT = "spot"
+_PROBABLY_SPOT = "most likely a spot interruption: AWS needed the capacity"
 
 
 def save_logs_of_failed_nodes(
@@ -50,10 +52,6 @@ def bootstrap_log(agent: Agent) -> str:
         return agent.host.try_run(RemoteCommand("sh", "-c", script, "sh", agent.root), timeout_s=_LOG_S).stdout
     except CloudGpuError:
         return ""
-
-
-SPOT = "spot"
-_PROBABLY_SPOT = "most likely a spot interruption: AWS needed the capacity"
 
 
 def node_words(cluster: ClusterRecord | None) -> str:

@@ -27,6 +27,10 @@ from cloudgpu.state.record_store import RecordStore
 from cloudgpu.text import command
 
 _TOKEN_LETTERS = 40
+_TIMEOUT_S = 5.0
+_LOOPBACK = "127.0.0.1"
+_GOOD_BELOW = 400
+_PROBE = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5).close()"
 
 
 @dataclass(frozen=True)
@@ -99,12 +103,6 @@ def mask_tokens(text: str, services: Sequence[RunService]) -> str:
 def _token(key: Path, run_id: str, name: str) -> str:
     """Derive a token from a key in the state home. `attach` recomputes the token, so the token is never stored."""
     return derive(key, f"{run_id}/{name}").hex()[:_TOKEN_LETTERS]
-
-
-_TIMEOUT_S = 5.0
-_LOOPBACK = "127.0.0.1"
-_GOOD_BELOW = 400
-_PROBE = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5).close()"
 
 
 class Probe:

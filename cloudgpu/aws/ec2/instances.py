@@ -20,6 +20,15 @@ GPU_FAMILIES: Final = [{"Name": "instance-type", "Values": ["p*", "g*"]}]
 """EC2 has no filter for GPUs, but the names of all its instance types with NVIDIA GPUs match these patterns."""
 _PAGE: Final = 100
 _MIB_PER_GIB: Final = 1024
+_START_S = 300
+"""Time limit in seconds for an instance to start running. A volume cannot be attached to a pending instance."""
+_LETTERS = "fghijklmnop"
+"""Letters of the device names `/dev/sdf` to `/dev/sdp`, which AWS recommends for data volumes."""
+_FILTER_VALUES = 200
+"""EC2's limit on the number of values in one filter."""
+_TERMINATION_S = 900
+_TERMINABLE = ("pending", "running", "stopping", "stopped")
+_NOT_TERMINATED = (*_TERMINABLE, "shutting-down")
 
 
 def describe_gpu_types(clients: Clients) -> dict[str, TypeFacts]:
@@ -70,12 +79,6 @@ def _facts(row: Mapping[str, Any], gpu: Mapping[str, Any]) -> TypeFacts:
     )
 
 
-_START_S = 300
-"""Time limit in seconds for an instance to start running. A volume cannot be attached to a pending instance."""
-_LETTERS = "fghijklmnop"
-"""Letters of the device names `/dev/sdf` to `/dev/sdp`, which AWS recommends for data volumes."""
-
-
 def attach(clients: Clients, clock: Clock, volume_id: str, instance_id: str, number: int) -> None:
     """Attach a volume to an instance as data disk `number`, counted from 0. Idempotent."""
     attached_to = _attached_to(clients, volume_id)
@@ -110,13 +113,6 @@ def _is_running(clients: Clients, instance_id: str) -> bool:
         message = f"instance {instance_id} is {state}, so its storage cannot be attached"
         raise CloudError(message, hint="run `cloudgpu up` again to replace the instance; the storage is unchanged")
     return state == "running"
-
-
-_FILTER_VALUES = 200
-"""EC2's limit on the number of values in one filter."""
-_TERMINATION_S = 900
-_TERMINABLE = ("pending", "running", "stopping", "stopped")
-_NOT_TERMINATED = (*_TERMINABLE, "shutting-down")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ INTENT_TAG = "cloudgpu:intent"
 """Tag with the token of the call that created the resource, used to find a resource whose ID was never recorded."""
 _AT_ONCE = 500
 """Resources per call; EC2 accepts up to 1,000."""
+LAUNCHED_KINDS: Final = frozenset({"instance", "volume", "network-interface"})
+"""Types of resources that EC2 creates and tags during a launch. The Pulumi program does not declare them."""
 
 
 def to_tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
@@ -46,10 +48,6 @@ def retag_all(clients: Clients, ids: Sequence[str], old: Mapping[str, str], new:
                 ec2.create_tags(Resources=chunk, Tags=to_tag_list(changed))
             if removed:
                 ec2.delete_tags(Resources=chunk, Tags=removed)
-
-
-LAUNCHED_KINDS: Final = frozenset({"instance", "volume", "network-interface"})
-"""Types of resources that EC2 creates and tags during a launch. The Pulumi program does not declare them."""
 
 
 class TaggedEc2Resource(Protocol):

@@ -19,6 +19,35 @@ _NAME = "cloudgpu-doctor"
 _KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f doctor"
 _FLEET_TYPE = "g4dn.xlarge"
 _PERMISSIONS = [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "192.0.2.1/32"}]}]
+_CAPACITY = {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "on-demand"}
+WITHOUT_DRY_RUN = frozenset({"ModifySubnetAttribute", "ModifyVpcAttribute"})
+"""EC2 operations that do not support dry runs."""
+IMAGE_PARAMETER = "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"
+"""SSM parameter with the ID of a public image. EC2 checks that the image exists before it checks the permission."""
+HARMLESS_CALLS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    "sts:GetCallerIdentity": ("sts", "get_caller_identity", {}),
+    "iam:ListInstanceProfiles": ("iam", "list_instance_profiles", {"MaxItems": 1}),
+    "iam:ListRoles": ("iam", "list_roles", {"MaxItems": 1}),
+    "s3:ListAllMyBuckets": ("s3", "list_buckets", {}),
+    "pricing:GetProducts": ("pricing", "get_products", {"ServiceCode": "AmazonEC2", "MaxResults": 1}),
+    "servicequotas:ListAWSDefaultServiceQuotas": (
+        "service-quotas",
+        "list_aws_default_service_quotas",
+        {"ServiceCode": "ec2"},
+    ),
+    "servicequotas:ListServiceQuotas": ("service-quotas", "list_service_quotas", {"ServiceCode": "ec2"}),
+    "ssm:GetParameter": (
+        "ssm",
+        "get_parameter",
+        {"Name": IMAGE_PARAMETER},
+    ),
+}
+"""Action -> boto3 service, client method and arguments of a read-only call that tests the permission."""
+_AT_ONCE = 8
+_WOULD_SUCCEED = "DryRunOperation"
+State = Literal["ok", "failed", "unknown"]
+_WORST: Mapping[State, int] = {"failed": 2, "unknown": 1, "ok": 0}
+_ACTION: Final = "iam:PassRole"
 
 
 def _unused_id(kind: str) -> str:
@@ -33,7 +62,6 @@ def _tagged(kind: str) -> dict[str, Any]:
 _GROUP, _VPC, _SUBNET = _unused_id("sg"), _unused_id("vpc"), _unused_id("subnet")
 _ROUTES, _GATEWAY, _TEMPLATE = _unused_id("rtb"), _unused_id("igw"), _unused_id("lt")
 _ADDRESS, _RULES = _unused_id("eipalloc"), {"GroupId": _GROUP, "IpPermissions": _PERMISSIONS}
-_CAPACITY = {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "on-demand"}
 
 EC2_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "GetConsoleOutput": {"InstanceId": _unused_id("i")},
@@ -108,39 +136,6 @@ EC2_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "UpdateSecurityGroupRuleDescriptionsIngress": _RULES,
 }
 """EC2 operation -> arguments of its dry run. Operations without an entry need no arguments."""
-
-WITHOUT_DRY_RUN = frozenset({"ModifySubnetAttribute", "ModifyVpcAttribute"})
-"""EC2 operations that do not support dry runs."""
-
-IMAGE_PARAMETER = "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"
-"""SSM parameter with the ID of a public image. EC2 checks that the image exists before it checks the permission."""
-
-HARMLESS_CALLS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
-    "sts:GetCallerIdentity": ("sts", "get_caller_identity", {}),
-    "iam:ListInstanceProfiles": ("iam", "list_instance_profiles", {"MaxItems": 1}),
-    "iam:ListRoles": ("iam", "list_roles", {"MaxItems": 1}),
-    "s3:ListAllMyBuckets": ("s3", "list_buckets", {}),
-    "pricing:GetProducts": ("pricing", "get_products", {"ServiceCode": "AmazonEC2", "MaxResults": 1}),
-    "servicequotas:ListAWSDefaultServiceQuotas": (
-        "service-quotas",
-        "list_aws_default_service_quotas",
-        {"ServiceCode": "ec2"},
-    ),
-    "servicequotas:ListServiceQuotas": ("service-quotas", "list_service_quotas", {"ServiceCode": "ec2"}),
-    "ssm:GetParameter": (
-        "ssm",
-        "get_parameter",
-        {"Name": IMAGE_PARAMETER},
-    ),
-}
-"""Action -> boto3 service, client method and arguments of a read-only call that tests the permission."""
-
-
-_AT_ONCE = 8
-_WOULD_SUCCEED = "DryRunOperation"
-
-State = Literal["ok", "failed", "unknown"]
-_WORST: Mapping[State, int] = {"failed": 2, "unknown": 1, "ok": 0}
 
 
 @dataclass(frozen=True)
@@ -281,9 +276,6 @@ def _classified(action: str, code: str, err: CloudGpuError, grant: Grant) -> Per
     if code == "UnauthorizedOperation" and not requires_tag:
         return PermissionResult(action, "failed", "dry run: UnauthorizedOperation")
     return PermissionResult(action, "unknown", f"the dry run failed with {code or err.message}")
-
-
-_ACTION: Final = "iam:PassRole"
 
 
 def inspect_profile(session: Session, name: str, *, session_manager: bool) -> ProfileSeen | None:

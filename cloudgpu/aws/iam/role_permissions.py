@@ -17,6 +17,43 @@ from cloudgpu.plan.named_resources import SPOT_ROLE
 from cloudgpu.text import command
 
 _PATH: Final = "/aws-service-role/"
+FSX_DATA_SERVICE: Final = "s3.data-source.lustre.fsx.amazonaws.com"
+"""Service of the roles for linked buckets. FSx creates one for each file system, with the caller's permissions."""
+BOUNDARY_NAME: Final = "cloudgpu-boundary"
+ROLES_WITH_BOUNDARY: Final = "RolesWithBoundary"
+"""Name of the grant that depends on the boundary."""
+_BOUNDARY_KEY: Final = "iam:PermissionsBoundary"
+_BOUNDARY_ARN: Final = f"arn:aws:iam::*:policy/{BOUNDARY_NAME}"
+NODE_SESSION_ACTIONS: Final = (
+    "ssm:UpdateInstanceInformation",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+)
+"""Actions that nodes need for Session Manager."""
+_OF_CLUSTER: Final = {"StringLike": {"aws:ResourceTag/cloudgpu:token": "?*"}}
+BOUNDARY_GRANTS: tuple[Grant, ...] = (
+    Grant(
+        "EndNodes",
+        "terminate nodes",
+        ("ec2:DeleteFleets", "ec2:TerminateInstances"),
+        ("arn:aws:ec2:*:*:fleet/*", "arn:aws:ec2:*:*:instance/*"),
+        _OF_CLUSTER,
+    ),
+    Grant(
+        "Data",
+        "access the data of recipes",
+        ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:ListBucket", "s3:PutObject"),
+        ("arn:aws:s3:::*",),
+    ),
+    Grant(
+        "Sessions",
+        "connect nodes to Session Manager",
+        NODE_SESSION_ACTIONS,
+    ),
+)
+"""The most that a role of cloudgpu may do: the program in `infra/` never grants more. It contains no IAM permission."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +77,6 @@ class ServiceRole:
 SPOT: Final = ServiceRole(SPOT_ROLE, "spot.amazonaws.com", "spot instances")
 EFS: Final = ServiceRole("AWSServiceRoleForAmazonElasticFileSystem", "elasticfilesystem.amazonaws.com", "EFS storage")
 FSX: Final = ServiceRole("AWSServiceRoleForAmazonFSx", "fsx.amazonaws.com", "Lustre storage")
-FSX_DATA_SERVICE: Final = "s3.data-source.lustre.fsx.amazonaws.com"
-"""Service of the roles for linked buckets. FSx creates one for each file system, with the caller's permissions."""
 STORAGE_ROLES: Final = (EFS, FSX)
 
 
@@ -69,21 +104,7 @@ SPOT_GRANTS: tuple[Grant, ...] = (
 """Permission for the first spot launch of an account. A policy of its own, because the main one is full."""
 
 
-BOUNDARY_NAME: Final = "cloudgpu-boundary"
-ROLES_WITH_BOUNDARY: Final = "RolesWithBoundary"
-"""Name of the grant that depends on the boundary."""
 _ROLES, _PROFILES = "arn:aws:iam::*:role/cloudgpu-*", "arn:aws:iam::*:instance-profile/cloudgpu-*"
-_BOUNDARY_KEY: Final = "iam:PermissionsBoundary"
-_BOUNDARY_ARN: Final = f"arn:aws:iam::*:policy/{BOUNDARY_NAME}"
-NODE_SESSION_ACTIONS: Final = (
-    "ssm:UpdateInstanceInformation",
-    "ssmmessages:CreateControlChannel",
-    "ssmmessages:CreateDataChannel",
-    "ssmmessages:OpenControlChannel",
-    "ssmmessages:OpenDataChannel",
-)
-"""Actions that nodes need for Session Manager."""
-_OF_CLUSTER: Final = {"StringLike": {"aws:ResourceTag/cloudgpu:token": "?*"}}
 
 ROLE_GRANTS: tuple[Grant, ...] = (
     Grant(
@@ -149,28 +170,6 @@ ROLE_GRANTS: tuple[Grant, ...] = (
     ),
 )
 """Permissions for roles, in a policy of its own: the main one is full, and users with their own role need fewer."""
-
-BOUNDARY_GRANTS: tuple[Grant, ...] = (
-    Grant(
-        "EndNodes",
-        "terminate nodes",
-        ("ec2:DeleteFleets", "ec2:TerminateInstances"),
-        ("arn:aws:ec2:*:*:fleet/*", "arn:aws:ec2:*:*:instance/*"),
-        _OF_CLUSTER,
-    ),
-    Grant(
-        "Data",
-        "access the data of recipes",
-        ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:ListBucket", "s3:PutObject"),
-        ("arn:aws:s3:::*",),
-    ),
-    Grant(
-        "Sessions",
-        "connect nodes to Session Manager",
-        NODE_SESSION_ACTIONS,
-    ),
-)
-"""The most that a role of cloudgpu may do: the program in `infra/` never grants more. It contains no IAM permission."""
 
 
 def grants_for_boundary(grants: Sequence[Grant], boundary_arn: str) -> tuple[Grant, ...]:

@@ -61,6 +61,17 @@ NESTED: Mapping[str, frozenset[str]] = {
     "onDemandOptions": frozenset(OPTIONS) - {"instanceInterruptionBehavior"},
     "spotOptions": frozenset(OPTIONS),
 }
+FLEET_TAG = "aws:ec2:fleet-id"
+"""Tag that AWS sets on every instance of a fleet. `DescribeFleets` returns an `instant` fleet only by ID."""
+_SPREAD_S = 60
+"""Maximum number of seconds until launches find a new resource, for example the instance profile or a key pair."""
+_ABSENT = re.compile(r"(NotFound|NotFoundException|Unknown)$")
+_THROTTLED_S = 120
+_RUNNING_S = 600
+_FAILOVER_S = 900
+"""Limit for the termination of instances of a failed launch, after which the next candidate is tried."""
+_WIDEST: tuple[Skips, ...] = ("stop", "type", "region", "pool", "zone", "again")
+"""Scopes of launch errors, widest first. If a fleet reports several errors, the widest scope decides."""
 
 
 def fleet_request(inputs: Properties) -> dict[str, Any]:
@@ -85,20 +96,6 @@ def _config(row: Mapping[str, Any]) -> dict[str, Any]:
 def _converted(table: Mapping[str, tuple[str, Convert]], properties: Mapping[str, Any]) -> dict[str, Any]:
     present = {key: value for key, value in properties.items() if value is not None}
     return {table[key][0]: table[key][1](value) for key, value in present.items()}
-
-
-FLEET_TAG = "aws:ec2:fleet-id"
-"""Tag that AWS sets on every instance of a fleet. `DescribeFleets` returns an `instant` fleet only by ID."""
-
-_SPREAD_S = 60
-"""Maximum number of seconds until launches find a new resource, for example the instance profile or a key pair."""
-_ABSENT = re.compile(r"(NotFound|NotFoundException|Unknown)$")
-_THROTTLED_S = 120
-_RUNNING_S = 600
-_FAILOVER_S = 900
-"""Limit for the termination of instances of a failed launch, after which the next candidate is tried."""
-_WIDEST: tuple[Skips, ...] = ("stop", "type", "region", "pool", "zone", "again")
-"""Scopes of launch errors, widest first. If a fleet reports several errors, the widest scope decides."""
 
 
 class FleetHandler(DescribedHandler):

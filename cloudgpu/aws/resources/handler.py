@@ -13,6 +13,13 @@ from cloudgpu.errors import BadRequestError, CloudError, QuotaError, Unsupported
 
 Properties = Mapping[str, Any]
 """Provider property names in camelCase, as Pulumi sends them, with plain Python values."""
+_OPERATIONS: Final = {
+    "create": "creating",
+    "find": "looking for",
+    "read": "reading",
+    "update": "changing",
+    "delete": "deleting",
+}
 
 
 @dataclass(frozen=True)
@@ -73,15 +80,6 @@ class Handler(Protocol):
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         """Delete the resource and wait until AWS confirms the deletion. A missing resource counts as deleted."""
-
-
-_OPERATIONS: Final = {
-    "create": "creating",
-    "find": "looking for",
-    "read": "reading",
-    "update": "changing",
-    "delete": "deleting",
-}
 
 
 def _with_answered(operation: Callable[..., Any], doing: str) -> Callable[..., Any]:

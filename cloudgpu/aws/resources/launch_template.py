@@ -23,6 +23,9 @@ from cloudgpu.errors import CloudGpuError
 
 Convert = Callable[[Any], Any]
 Table = Mapping[str, tuple[str, Convert]]
+TAG_SPECIFICATION = frozenset({"resourceType", "tags"})
+_TOKEN_CHARACTERS = 64
+"""EC2's limit on the length of a client token."""
 
 
 def _boolean(value: Any) -> bool:  # noqa: ANN401
@@ -92,7 +95,6 @@ PLACEMENT: Table = {
     "tenancy": ("Tenancy", _same),
 }
 PROFILE: Table = {"arn": ("Arn", _same), "name": ("Name", _same)}
-TAG_SPECIFICATION = frozenset({"resourceType", "tags"})
 
 MARKET: Table = {"marketType": ("MarketType", _same)}
 RESERVATION_TARGET: Table = {
@@ -143,10 +145,6 @@ NESTED: Mapping[str, frozenset[str]] = {
 def launch_template_data(inputs: Properties) -> dict[str, Any]:
     """Return the `LaunchTemplateData` of one version of the launch template."""
     return {name: convert(inputs[key]) for key, (name, convert) in DATA.items() if inputs.get(key) is not None}
-
-
-_TOKEN_CHARACTERS = 64
-"""EC2's limit on the length of a client token."""
 
 
 class LaunchTemplateHandler(DescribedHandler):

@@ -10,6 +10,16 @@ from cloudgpu.aws.session.retries import poll
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError, UnsupportedError
 
+_DELETION_S = 300
+_DELETED_STATES = frozenset({"deleted", "Deleted"})
+_ROUTE = {
+    "cidrBlock": "DestinationCidrBlock",
+    "ipv6CidrBlock": "DestinationIpv6CidrBlock",
+    "gatewayId": "GatewayId",
+    "natGatewayId": "NatGatewayId",
+}
+_DESTINATIONS = ("DestinationCidrBlock", "DestinationIpv6CidrBlock")
+
 
 class VpcHandler(NetworkPartHandler):
     """Handler for `aws:ec2/vpc:Vpc`."""
@@ -123,10 +133,6 @@ class InternetGatewayHandler(NetworkPartHandler):
         return {"vpcId": next((attachment["VpcId"] for attachment in gateway.get("Attachments") or ()), "")}
 
 
-_DELETION_S = 300
-_DELETED_STATES = frozenset({"deleted", "Deleted"})
-
-
 class VpcEndpointHandler(NetworkPartHandler):
     """Handler for gateway endpoints, which are free. Their traffic avoids the NAT gateway's charge per GB."""
 
@@ -206,15 +212,6 @@ class VpcEndpointHandler(NetworkPartHandler):
             "routeTableIds": sorted(endpoint.get("RouteTableIds") or ()),
             "state": endpoint.get("State", ""),
         }
-
-
-_ROUTE = {
-    "cidrBlock": "DestinationCidrBlock",
-    "ipv6CidrBlock": "DestinationIpv6CidrBlock",
-    "gatewayId": "GatewayId",
-    "natGatewayId": "NatGatewayId",
-}
-_DESTINATIONS = ("DestinationCidrBlock", "DestinationIpv6CidrBlock")
 
 
 class RouteTableHandler(NetworkPartHandler):

@@ -25,6 +25,10 @@ from cloudgpu.errors import AuthError, CloudGpuError
 _ROLE_WAIT_S = 60
 """Maximum number of seconds for a new role to propagate through IAM."""
 _RELEASE_S = 60
+_NO_BOUNDARY = (
+    "if your identity may create roles only with a permissions boundary, set permissions_boundary in the settings to "
+    "the ARN of the policy; otherwise attach the policy from `cloudgpu doctor --policy --part roles`"
+)
 
 
 class InstanceProfileHandler(DescribedHandler):
@@ -214,12 +218,6 @@ def _policy_name(inputs: Properties) -> ExistingResource:
     return ExistingResource(
         f"{inputs['role']}:{inputs['name']}", {key: inputs[key] for key in ("name", "role", "policy")}
     )
-
-
-_NO_BOUNDARY = (
-    "if your identity may create roles only with a permissions boundary, set permissions_boundary in the settings to "
-    "the ARN of the policy; otherwise attach the policy from `cloudgpu doctor --policy --part roles`"
-)
 
 
 class RoleHandler(DescribedHandler):

@@ -31,6 +31,8 @@ _WIRE = {
     "actionAfterCompletion": "ActionAfterCompletion",
 }
 _TARGET = {"arn": "Arn", "roleArn": "RoleArn", "input": "Input"}
+_RELEASE_S = 300
+DELETING = "DELETING"
 
 
 class ScheduleHandler(DescribedHandler):
@@ -148,10 +150,6 @@ def _schedule_name(schedule: dict[str, Any]) -> ExistingResource:
         "target": {key: target.get(wire) or "" for key, wire in _TARGET.items()},
     }
     return ExistingResource(f"{schedule['GroupName']}/{schedule['Name']}", outputs)
-
-
-_RELEASE_S = 300
-DELETING = "DELETING"
 
 
 class ScheduleGroupHandler(DescribedHandler):

@@ -35,6 +35,9 @@ _PULUMI_LISTS = {
     "securityGroups": "group",
 }
 RULE_KEYS = frozenset({*_PULUMI_LISTS, "protocol", "fromPort", "toPort", "self", "description"})
+_RELEASE_S = 600
+"""Maximum number of seconds for which the network interfaces of terminated instances may still use a group."""
+_APPEAR_S = 30
 
 
 @dataclass(frozen=True, order=True)
@@ -130,11 +133,6 @@ def _from_aws(row: Mapping[str, Any]) -> Iterator[PortRule]:
 def _protocol(text: str) -> str:
     """Return the name of a protocol. AWS also accepts the numbers of some protocols, but always returns their names."""
     return {"all": _ANY, "6": "tcp", "17": "udp", "1": "icmp"}.get(text.lower(), text.lower())
-
-
-_RELEASE_S = 600
-"""Maximum number of seconds for which the network interfaces of terminated instances may still use a group."""
-_APPEAR_S = 30
 
 
 class SecurityGroupHandler(DescribedHandler):

@@ -17,6 +17,18 @@ from botocore.model import OperationModel, Shape
 
 from cloudgpu.aws.service_model.values import Mismatch, find_mismatches, parse_timestamp, unknown_member_name
 
+_SCALARS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "integer": int,
+    "long": int,
+    "float": float,
+    "double": float,
+    "boolean": {"true": True, "false": False}.__getitem__,
+    "blob": partial(base64.b64decode, validate=True),
+}
+_FIRST_ERROR_STATUS: Final = 300
+_EC2_ENVELOPE: Final = ("requestId", "return")
+"""Elements of EC2's responses that belong to no output shape. `return` is the only content of those without output."""
+
 
 def read_json_value(shape: Any, value: Any) -> Any:  # noqa: ANN401
     """Return the value with the member names and types of its shape.
@@ -95,16 +107,6 @@ def read_text(shape: Shape, text: str, timestamp_format: str) -> Any:  # noqa: A
         return [text] if shape.type_name == "blob" else text  # a text would pass as a blob
 
 
-_SCALARS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "integer": int,
-    "long": int,
-    "float": float,
-    "double": float,
-    "boolean": {"true": True, "false": False}.__getitem__,
-    "blob": partial(base64.b64decode, validate=True),
-}
-
-
 def _read_structure(shape: Any, element: Element, ignore: set[str]) -> Any:  # noqa: ANN401
     names, values = _wire_names(shape), dict[str, Any]()
     children: dict[str, list[Element]] = {}
@@ -179,11 +181,6 @@ def _read_map(shape: Any, entries: list[Element], parent: Element | None) -> Any
 def element_name(element: Element) -> str:
     """Return the name of an element without its namespace."""
     return element.tag.rpartition("}")[2]
-
-
-_FIRST_ERROR_STATUS: Final = 300
-_EC2_ENVELOPE: Final = ("requestId", "return")
-"""Elements of EC2's responses that belong to no output shape. `return` is the only content of those without output."""
 
 
 def find_response_mismatches(

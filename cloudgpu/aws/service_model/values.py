@@ -17,23 +17,6 @@ from typing import Any, Final
 from botocore.model import Shape
 
 _ISO_8601: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)", re.ASCII)
-
-
-def parse_timestamp(value: Any, style: str) -> Any:  # noqa: ANN401
-    """Return the time that a text denotes in the format `iso8601`, `rfc822` or `unixTimestamp`.
-
-    If it is not in that format, return it unchanged.
-    """
-    try:
-        if style == "rfc822":
-            return parsedate_to_datetime(value)
-        if style == "unixTimestamp":
-            return datetime.fromtimestamp(float(value)).astimezone()
-        return datetime.fromisoformat(value) if _ISO_8601.fullmatch(value) else value
-    except (ValueError, TypeError, OverflowError, OSError):
-        return value
-
-
 _SHOWN_CHARACTERS: Final = 60
 _UNLISTED_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     # Listed in botocore's own text for DescribeAccountAttributes, not in the enumeration.
@@ -49,6 +32,21 @@ _UNLISTED_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "State": ("available", "deleted", "deleting", "failed", "pending", "pendingAcceptance", "rejected"),
 }
 """Name of an enumeration -> values that AWS sends or accepts although the service model does not list them."""
+
+
+def parse_timestamp(value: Any, style: str) -> Any:  # noqa: ANN401
+    """Return the time that a text denotes in the format `iso8601`, `rfc822` or `unixTimestamp`.
+
+    If it is not in that format, return it unchanged.
+    """
+    try:
+        if style == "rfc822":
+            return parsedate_to_datetime(value)
+        if style == "unixTimestamp":
+            return datetime.fromtimestamp(float(value)).astimezone()
+        return datetime.fromisoformat(value) if _ISO_8601.fullmatch(value) else value
+    except (ValueError, TypeError, OverflowError, OSError):
+        return value
 
 
 @dataclass(frozen=True)

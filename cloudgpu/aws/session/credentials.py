@@ -38,6 +38,15 @@ from cloudgpu.settings.sources import PROFILE_VARIABLES
 _SECTIONS = ("s3", "proxies_config")
 """Sections of the AWS configuration, which botocore reads in addition to its session variables."""
 _CONFIGURATION_FILES = {"config_file": os.devnull, "credentials_file": os.devnull}
+_FILES = {
+    "AWS_CONFIG_FILE": "~/.aws/config",
+    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
+    "AWS_CA_BUNDLE": "",
+    "AWS_WEB_IDENTITY_TOKEN_FILE": "",
+}
+"""Environment variable -> default path of the file that boto3 reads; empty if there is no default."""
+_CLI_SESSIONS = "~/.aws/cli/cache"
+"""Folder in which the AWS CLI stores the sessions of assumed roles, with the keys that boto3 uses, too."""
 
 
 class ServiceModelFiles(JSONFileLoader):
@@ -88,17 +97,6 @@ def boto3_session(source: botocore.session.Session, **settings: str | None) -> b
     opened = boto3.Session(botocore_session=source, **settings)
     source.get_component("data_loader").file_loader = ServiceModelFiles()
     return opened
-
-
-_FILES = {
-    "AWS_CONFIG_FILE": "~/.aws/config",
-    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
-    "AWS_CA_BUNDLE": "",
-    "AWS_WEB_IDENTITY_TOKEN_FILE": "",
-}
-"""Environment variable -> default path of the file that boto3 reads; empty if there is no default."""
-_CLI_SESSIONS = "~/.aws/cli/cache"
-"""Folder in which the AWS CLI stores the sessions of assumed roles, with the keys that boto3 uses, too."""
 
 
 def check_configuration(environ: Mapping[str, str]) -> None:

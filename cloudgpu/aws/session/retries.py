@@ -38,6 +38,9 @@ _RECENT_S = 120.0
 _NOT_FOUND = re.compile(r"NotFound$|\.NotFound\b")
 
 Now = Callable[[], float]
+T = TypeVar("T")
+_LONGEST_S = 10.0
+_GROWTH = 1.4
 
 
 class NewResources:
@@ -106,13 +109,6 @@ def _ids(value: Any) -> Iterator[str]:  # noqa: ANN401 - parameters or responses
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _ids(item)
-
-
-T = TypeVar("T")
-
-
-_LONGEST_S = 10.0
-_GROWTH = 1.4
 
 
 def retry(clock: Clock, call: Callable[[], T], *, when: Callable[[CloudGpuError], bool], total_s: float) -> T:

@@ -13,6 +13,10 @@ from cloudgpu.state.cluster_record import ClusterRecord
 _ADDRESS_SERVICE = "https://checkip.amazonaws.com"
 _TIMEOUT_S = 10.0
 _MOST_BYTES = 64
+HEAD = 0
+"""Index of the head node. With `publicAddress` set to `nat`, SSH to the other nodes goes through this node."""
+_SSH_PORT = 22
+_REGION = re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]+")
 
 
 def own_address() -> str:
@@ -24,12 +28,6 @@ def own_address() -> str:
     except (OSError, ValueError, http.client.HTTPException) as err:
         message = f"cannot determine this machine's public address from {_ADDRESS_SERVICE}"
         raise ConnectError(message, hint="specify your address: --ssh-cidr 203.0.113.7/32") from err
-
-
-HEAD = 0
-"""Index of the head node. With `publicAddress` set to `nat`, SSH to the other nodes goes through this node."""
-_SSH_PORT = 22
-_REGION = re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]+")
 
 
 def public_address_setting(record: ClusterRecord) -> str:

@@ -20,6 +20,16 @@ from cloudgpu.engine.direct.operation_timeout import OnWait, WatchedClock, ignor
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, TeardownError, decisive_cause
 from cloudgpu.workers import Workers
 
+_T = TypeVar("_T")
+SessionOf = Callable[[str], Session]
+_MAX_PARALLEL: Final = 8
+_ALTERNATIVES: Final[Mapping[str, tuple[str, ...]]] = {
+    "cn": ("cn-north-1", "cn-northwest-1"),
+    "us-gov": ("us-gov-west-1", "us-gov-east-1"),
+    "": ("us-east-1", "us-west-2", "eu-west-1"),
+}
+"""Prefix of a partition's region names -> regions for account-wide queries that fail in the configured region."""
+
 
 @dataclass(frozen=True)
 class AwsCatalog(CatalogSource):
@@ -73,19 +83,6 @@ class AwsCatalog(CatalogSource):
     def quotas(self, region: str) -> Mapping[str, int]:
         """Return the vCPU limit of each quota, by quota key."""
         return quotas.vcpu_limits(self.cloud.clients(region))
-
-
-_T = TypeVar("_T")
-
-SessionOf = Callable[[str], Session]
-
-_MAX_PARALLEL: Final = 8
-_ALTERNATIVES: Final[Mapping[str, tuple[str, ...]]] = {
-    "cn": ("cn-north-1", "cn-northwest-1"),
-    "us-gov": ("us-gov-west-1", "us-gov-east-1"),
-    "": ("us-east-1", "us-west-2", "eu-west-1"),
-}
-"""Prefix of a partition's region names -> regions for account-wide queries that fail in the configured region."""
 
 
 class AwsRegions:

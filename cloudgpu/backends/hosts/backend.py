@@ -42,6 +42,14 @@ RunningClusters = tuple[tuple[tuple[str, ...], int], ...]
 """For each running cluster: its hosts, and the number of GPUs that the cluster leases on each host."""
 _NO_REGION = "us-east-1"
 """Placeholder that is never queried: `PlannerInput` requires a region, but self-managed hosts do not have one."""
+_OPERATIONS = "cloudgpu.backends.hosts.operations"
+_ANSWER_S = 10.0
+"""Connection timeout in seconds. It is short because, unlike a new instance, a self-managed host is already booted."""
+ACCOUNT = "own hosts"
+"""Text in records and the ledger in place of an account ID."""
+_T = TypeVar("_T")
+ConnectAll = Callable[[Sequence[Node]], "Mapping[int, Host | CloudGpuError]"]
+"""Function that connects to hosts independently and returns a connection or an error by node index."""
 
 
 @dataclass(frozen=True)
@@ -78,19 +86,6 @@ class HostOffers(Offers):
 def _for_containers(state: HostSeen) -> HostSeen:
     """Return the state of a host that must run a container, and so needs a working Docker engine."""
     return replace(state, problem=state.problem or state.engine_problem)
-
-
-_OPERATIONS = "cloudgpu.backends.hosts.operations"
-_ANSWER_S = 10.0
-"""Connection timeout in seconds. It is short because, unlike a new instance, a self-managed host is already booted."""
-
-ACCOUNT = "own hosts"
-"""Text in records and the ledger in place of an account ID."""
-
-_T = TypeVar("_T")
-
-ConnectAll = Callable[[Sequence[Node]], "Mapping[int, Host | CloudGpuError]"]
-"""Function that connects to hosts independently and returns a connection or an error by node index."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,11 @@ from cloudgpu.hosts.host import OwnHost
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.known_hosts import known_keys
 
+HOSTS_DIRECTORY = ".cloudgpu/hosts"
+"""Directory in the login user's home that contains one directory per cluster."""
+QUERY_DIRECTORY = f"{HOSTS_DIRECTORY}/-"
+"""Value of `Node.base` for hosts that are only queried. The directory is never created."""
+
 
 @dataclass(frozen=True)
 class LeaseRow:
@@ -99,12 +104,6 @@ class HostFacts:
     root: bool
     cuda: Mapping[str, Any] = field(default_factory=dict)
     engine: EngineState = field(default_factory=EngineState)
-
-
-HOSTS_DIRECTORY = ".cloudgpu/hosts"
-"""Directory in the login user's home that contains one directory per cluster."""
-QUERY_DIRECTORY = f"{HOSTS_DIRECTORY}/-"
-"""Value of `Node.base` for hosts that are only queried. The directory is never created."""
 
 
 def node_of(host: OwnHost, known_hosts: Sequence[Path], *, index: int = 0) -> Node:

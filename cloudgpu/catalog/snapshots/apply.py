@@ -33,6 +33,12 @@ _WORDS: Final[Mapping[Kind, tuple[str, str]]] = {
     "spot-gone": ("spot price removed", "spot prices removed"),
 }
 """Singular and plural labels in display order. Changes that affect plans most come first."""
+_USAGE: Final = frozenset({"on-demand", "spot", "capacity-block"})
+_NEAR: Final = Decimal("0.1")
+"""Maximum relative difference between a type's reported memory and the catalog's size for the same GPU.
+
+EC2 reports the memory that the driver can use, a few percent less than the catalog's nominal size.
+"""
 
 
 @dataclass(frozen=True)
@@ -131,14 +137,6 @@ def _usd(usd: Decimal | None) -> str:
 
 def _span(pair: tuple[Decimal, Decimal] | None) -> str:
     return "" if pair is None else f"{pair[0]}-{pair[1]}"
-
-
-_USAGE: Final = frozenset({"on-demand", "spot", "capacity-block"})
-_NEAR: Final = Decimal("0.1")
-"""Maximum relative difference between a type's reported memory and the catalog's size for the same GPU.
-
-EC2 reports the memory that the driver can use, a few percent less than the catalog's nominal size.
-"""
 
 
 def apply_snapshot(catalog: Catalog, snapshot: CatalogSnapshot) -> Catalog:

@@ -17,6 +17,9 @@ from cloudgpu import bounds
 from cloudgpu.catalog.catalog import Catalog
 
 T = TypeVar("T")
+_OF_ACCOUNT: Final = ("zones", "quotas")
+"""Fields that depend on the account: zone names and quotas differ between accounts."""
+SCHEMA: Final = 1
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,6 @@ class RegionReadings:
 
 PARTS: Final = tuple(spec.name for spec in fields(RegionReadings))
 """Names of the fields of `RegionReadings`, in display order."""
-_OF_ACCOUNT: Final = ("zones", "quotas")
-"""Fields that depend on the account: zone names and quotas differ between accounts."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,6 @@ def _retired(
             retirement = Retirement(today, f"EC2 DescribeInstanceTypes no longer lists it in {where} (read {today})")
             retired[instance_type.name] = known.get(instance_type.name, retirement)
     return retired
-
-
-SCHEMA: Final = 1
 
 
 def to_document(snapshot: CatalogSnapshot) -> dict[str, Any]:

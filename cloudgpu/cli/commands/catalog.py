@@ -49,6 +49,19 @@ _HISTORY: Final = (
     Column("regions", priority=1, narrow="wrap"),
     Column("changed", narrow="wrap"),
 )
+app = typer.Typer(help="Show and refresh instance types and prices.", no_args_is_help=True, rich_markup_mode=None)
+Regions = Annotated[
+    list[str] | None, typer.Option("--region", help="Region to refresh. Default: the `region` setting. Repeatable.")
+]
+AllRegions = Annotated[bool, typer.Option("--all-regions", help="Refresh every region enabled for the account.")]
+Number = Annotated[
+    int | None,
+    typer.Argument(
+        metavar="[NUMBER]",
+        parser=integer_parser(),
+        help="Snapshot number from `catalog history`. For `revert`, 0 is the bundled catalog.",
+    ),
+]
 
 
 def refresh_lines(result: RefreshResult, width: int | None = None) -> list[str]:
@@ -202,22 +215,6 @@ def history_json(history: History, target: str, selected: SnapshotEntry | None) 
             for entry in entries
         ],
     }
-
-
-app = typer.Typer(help="Show and refresh instance types and prices.", no_args_is_help=True, rich_markup_mode=None)
-
-Regions = Annotated[
-    list[str] | None, typer.Option("--region", help="Region to refresh. Default: the `region` setting. Repeatable.")
-]
-AllRegions = Annotated[bool, typer.Option("--all-regions", help="Refresh every region enabled for the account.")]
-Number = Annotated[
-    int | None,
-    typer.Argument(
-        metavar="[NUMBER]",
-        parser=integer_parser(),
-        help="Snapshot number from `catalog history`. For `revert`, 0 is the bundled catalog.",
-    ),
-]
 
 
 @app.command("refresh")

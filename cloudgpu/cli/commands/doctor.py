@@ -26,6 +26,15 @@ from cloudgpu.plan.network_access import network_request
 
 _STATE_WIDTH = len("unknown")
 _WIDTH = 120
+POLICIES: Mapping[str, tuple[Grant, ...]] = {
+    "clusters": GRANTS,
+    "roles": ROLE_GRANTS,
+    "boundary": BOUNDARY_GRANTS,
+    "sessions": SESSION_GRANTS,
+    "spot": SPOT_GRANTS,
+    "storage": STORAGE_GRANTS,
+}
+"""`--part` -> permissions of the policy; each fits into one managed policy."""
 
 
 def diagnostic_lines(report: DiagnosticReport, width: int | None = None) -> list[str]:
@@ -45,17 +54,6 @@ def _lines(check: Diagnosis, name_width: int, columns: int) -> Iterator[str]:
     yield from wrap_paragraph(begin + check.detail, columns, inset)
     if check.fix and check.state != "ok":
         yield from wrap_paragraph(f"{inset}fix: {check.fix}", columns, inset)
-
-
-POLICIES: Mapping[str, tuple[Grant, ...]] = {
-    "clusters": GRANTS,
-    "roles": ROLE_GRANTS,
-    "boundary": BOUNDARY_GRANTS,
-    "sessions": SESSION_GRANTS,
-    "spot": SPOT_GRANTS,
-    "storage": STORAGE_GRANTS,
-}
-"""`--part` -> permissions of the policy; each fits into one managed policy."""
 
 
 def doctor(

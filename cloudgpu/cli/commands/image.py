@@ -44,6 +44,15 @@ _COLUMNS = (
     Column("GiB", right=True, priority=6, narrow="hide"),
     Column("$/month at most", right=True, priority=1),
 )
+app = typer.Typer(
+    help="""Manage your own machine images for nodes.
+
+    To list container images of frameworks, use `cloudgpu containers`.
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Image name: lowercase letters, digits and dashes.")]
 
 
 def image_lines(images: Sequence[OwnImage], now: datetime, region: str, width: int | None = None) -> list[str]:
@@ -99,18 +108,6 @@ def _row(image: OwnImage, now: datetime) -> tuple[str, ...]:
         str(image.size_gib),
         money(monthly_usd(image)),
     )
-
-
-app = typer.Typer(
-    help="""Manage your own machine images for nodes.
-
-    To list container images of frameworks, use `cloudgpu containers`.
-    """,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Image name: lowercase letters, digits and dashes.")]
 
 
 @app.command("bake")

@@ -32,6 +32,18 @@ _COLUMNS = (
     Column("read", priority=5, narrow="hide"),
 )
 _UNKNOWN = "unknown"
+Gpu = Annotated[
+    str,
+    typer.Option(
+        "--gpu",
+        metavar="GPU",
+        help="GPU, such as V100 or A100-80GB:8, or an instance family letter: P or G.",
+    ),
+]
+Type = Annotated[str, typer.Option("--instance-type", metavar="TYPE", help="Instance type, such as p3dn.24xlarge.")]
+Regions = Annotated[
+    list[str] | None, typer.Option("--region", help="Region to query. Default: the `region` setting. Repeatable.")
+]
 
 
 def quota_lines(
@@ -116,20 +128,6 @@ def _line_json(line: QuotaReportLine, now: datetime) -> dict[str, Any]:
         "read_at": utc_text(read_at) if read_at else None,
         "age_s": int((now - read_at).total_seconds()) if read_at else None,
     }
-
-
-Gpu = Annotated[
-    str,
-    typer.Option(
-        "--gpu",
-        metavar="GPU",
-        help="GPU, such as V100 or A100-80GB:8, or an instance family letter: P or G.",
-    ),
-]
-Type = Annotated[str, typer.Option("--instance-type", metavar="TYPE", help="Instance type, such as p3dn.24xlarge.")]
-Regions = Annotated[
-    list[str] | None, typer.Option("--region", help="Region to query. Default: the `region` setting. Repeatable.")
-]
 
 
 def quota(  # noqa: PLR0917

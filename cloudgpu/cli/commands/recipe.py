@@ -35,6 +35,22 @@ _WHAT = {
     "train.py": "the script that every rank runs",
     "serve.py": "the server",
 }
+_COLUMNS = (
+    Column("recipe"),
+    Column("on", narrow="wrap"),
+    Column("with", priority=2),
+    Column("software", priority=3),
+    Column("reference", priority=1, narrow="wrap"),
+    Column("description", label="", below=True),
+)
+app = typer.Typer(
+    help="""Create, check, show and list recipes.
+
+    A recipe is a file that defines what to run, on which machines, for how long and at what maximum cost.
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 def scaffold_lines(scaffold: Scaffold, folder: Path, width: int | None = None) -> list[str]:
@@ -98,16 +114,6 @@ def scaffold_json(scaffold: Scaffold, folder: Path) -> dict[str, Any]:
         "region": offer.region,
         "node_hourly_usd": None if offer.hourly_usd is None else f"{offer.hourly_usd:f}",
     }
-
-
-_COLUMNS = (
-    Column("recipe"),
-    Column("on", narrow="wrap"),
-    Column("with", priority=2),
-    Column("software", priority=3),
-    Column("reference", priority=1, narrow="wrap"),
-    Column("description", label="", below=True),
-)
 
 
 @dataclass(frozen=True)
@@ -177,16 +183,6 @@ def _wrong_line(result: CheckedRecipe) -> str:
     count = "a problem" if len(result.problems) == 1 else f"{len(result.problems)} problems"
     check = command("cloudgpu", "recipe", "check", str(result.path.parent))
     return f"{result.name}  has {count}; for details: {check}"
-
-
-app = typer.Typer(
-    help="""Create, check, show and list recipes.
-
-    A recipe is a file that defines what to run, on which machines, for how long and at what maximum cost.
-    """,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 
 
 @app.command("new")

@@ -21,6 +21,14 @@ from cloudgpu.text import command
 
 _COLUMNS = (Column(), Column(whole=True), Column(narrow="wrap", least=30))
 _PARTS = ("rules", "capacity", "quotas", "cloud", "nodes")
+app = typer.Typer(help="Apply faults to the simulated AWS.", no_args_is_help=True, rich_markup_mode=None)
+Names = Annotated[
+    list[str], typer.Argument(metavar="NAME|FILE...", help="Names from the fault library, or YAML files.")
+]
+Name = Annotated[str, typer.Argument(metavar="NAME|FILE", help="Name from the fault library, or a YAML file.")]
+Given = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the fault. Repeatable.")
+]
 
 
 def library_lines(library: Sequence[FaultScript], applied: Sequence[str], width: int | None = None) -> list[str]:
@@ -73,17 +81,6 @@ def _part_lines(parts: Mapping[str, Any]) -> list[str]:
         rows = part if isinstance(part, list) else [{key: value} for key, value in part.items()]
         lines += [f"  {name}:", *(f"    {json.dumps(row)}" for row in rows)]
     return lines
-
-
-app = typer.Typer(help="Apply faults to the simulated AWS.", no_args_is_help=True, rich_markup_mode=None)
-
-Names = Annotated[
-    list[str], typer.Argument(metavar="NAME|FILE...", help="Names from the fault library, or YAML files.")
-]
-Name = Annotated[str, typer.Argument(metavar="NAME|FILE", help="Name from the fault library, or a YAML file.")]
-Given = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the fault. Repeatable.")
-]
 
 
 @app.command("apply")

@@ -42,6 +42,15 @@ _COLUMNS = (
 )
 _WIDTH = 100
 _UNKNOWN = "unknown"
+app = typer.Typer(help="Manage storage that outlives clusters.", no_args_is_help=True, rich_markup_mode=None)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Storage name: lowercase letters, digits and dashes.")]
+Kind = Annotated[
+    StorageKind,
+    typer.Option(
+        "--kind",
+        help="efs: shared file system. lustre: parallel file system in one zone. ebs: disk in one zone. s3: bucket.",
+    ),
+]
 
 
 def creation_question(
@@ -187,18 +196,6 @@ def _size(size_gib: Decimal) -> str:
     if size_gib == size_gib.to_integral_value():
         return f"{int(size_gib)} GiB"
     return f"{size_gib.quantize(Decimal('0.001'), ROUND_HALF_UP)} GiB"
-
-
-app = typer.Typer(help="Manage storage that outlives clusters.", no_args_is_help=True, rich_markup_mode=None)
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Storage name: lowercase letters, digits and dashes.")]
-Kind = Annotated[
-    StorageKind,
-    typer.Option(
-        "--kind",
-        help="efs: shared file system. lustre: parallel file system in one zone. ebs: disk in one zone. s3: bucket.",
-    ),
-]
 
 
 @app.command("create")

@@ -15,6 +15,9 @@ from cloudgpu.text import command
 _LINE: Final = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<value>.*)")
 _COMMENT: Final = re.compile(r"\s+#.*")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r"}
+SECRETS: Final = "environment.secrets+="
+"""Start of the assignment that adds the names of secrets to a recipe."""
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def read_env_file(path: Path) -> dict[str, str]:
@@ -60,11 +63,6 @@ def _value(text: str) -> str | None:
         position += 1
     rest = text[position + 1 :].strip()
     return value if position < len(text) and (not rest or rest.startswith("#")) else None
-
-
-SECRETS: Final = "environment.secrets+="
-"""Start of the assignment that adds the names of secrets to a recipe."""
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True)

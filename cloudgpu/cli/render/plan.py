@@ -36,6 +36,7 @@ _UNKNOWN = "unknown"
 _OFFERS = 3
 _WARNINGS = 3
 """Warnings in a summary."""
+_STAYS = {"expiry": "it runs until the cluster expires", "command": "it stops when the command exits"}
 
 
 def plan_lines(plan: Plan, cluster: str, width: int | None = None) -> list[str]:
@@ -264,9 +265,6 @@ def remedy_lines(plan: Plan) -> Iterator[str]:
 
 def _expiry(plan: Plan) -> str:
     return str(DurationS(plan.expiry_s))
-
-
-_STAYS = {"expiry": "it runs until the cluster expires", "command": "it stops when the command exits"}
 
 
 def service_lines(recipe: Recipe) -> Iterator[str]:

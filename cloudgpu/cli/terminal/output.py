@@ -18,6 +18,15 @@ import typer
 
 from cloudgpu.text import printable
 
+Color = Literal["bold", "dim", "red", "green", "yellow", "cyan", "bold red", "bold green", "bold yellow"]
+BROKEN_PIPE_EXIT_CODE = 141
+"""Exit code of a command that exits because its reader closed the pipe. Shells report the same code for SIGPIPE."""
+FILE_COLUMNS = 100
+_PRINTABLE_BYTES = bytes([*b"\n\t", *range(0x20, 0x7F)])
+"""ASCII characters that `printable` keeps, and the newlines that join lines."""
+_COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+ProgressStyle = Literal["in-place", "lines", "verbose"]
+
 
 def json_text(value: object) -> str:
     """Return the JSON text of a document; numbers that JSON cannot represent (NaN, infinity) become null.
@@ -36,9 +45,6 @@ def _without_nan(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-Color = Literal["bold", "dim", "red", "green", "yellow", "cyan", "bold red", "bold green", "bold yellow"]
-
-
 class ColoredText(NamedTuple):
     """A colored part of a line."""
 
@@ -48,12 +54,6 @@ class ColoredText(NamedTuple):
 
 Line = str | tuple[str | ColoredText, ...]
 """One line of text without the line feed. The text may contain any character: `Output` makes it printable."""
-BROKEN_PIPE_EXIT_CODE = 141
-"""Exit code of a command that exits because its reader closed the pipe. Shells report the same code for SIGPIPE."""
-FILE_COLUMNS = 100
-_PRINTABLE_BYTES = bytes([*b"\n\t", *range(0x20, 0x7F)])
-"""ASCII characters that `printable` keeps, and the newlines that join lines."""
-_COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
 class Region(Protocol):
@@ -71,9 +71,6 @@ class Region(Protocol):
 
     def print(self, text: str) -> None:
         """Write complete lines above the region."""
-
-
-ProgressStyle = Literal["in-place", "lines", "verbose"]
 
 
 class ProgressView(Protocol):

@@ -35,6 +35,11 @@ NAME: Final = "progress.log"
 _BUFFERED = 2000
 """Lines that are kept until the folder of the run is known."""
 _MOST_BYTES = 16 << 20
+_open_display: Deferred[[Output, TextIO, LiveView], Region] = Deferred(
+    "cloudgpu.cli.terminal.live_display.open_display"
+)
+_RECENT: Final = 40
+"""Number of printed lines of ranks that a reader can find without searching."""
 
 
 class ProgressLog:
@@ -91,13 +96,6 @@ class ProgressLog:
                 log.close()
             except OSError:
                 return
-
-
-_open_display: Deferred[[Output, TextIO, LiveView], Region] = Deferred(
-    "cloudgpu.cli.terminal.live_display.open_display"
-)
-_RECENT: Final = 40
-"""Number of printed lines of ranks that a reader can find without searching."""
 
 
 def open_progress(out: Output, stream: TextIO, style: ProgressStyle) -> ProgressView:

@@ -15,6 +15,9 @@ from cloudgpu.workers import Workers
 WORKERS = 32
 
 K = TypeVar("K", bound=Hashable)
+_FOLLOWS: Final = "a resource that depends on it was not deleted"
+Key = tuple[str, str]
+"""URN and physical ID. The URN alone is not unique, because a resource and its replacement have the same URN."""
 
 
 def run_in_dependency_order(first: Mapping[K, Set[K]], work: Callable[[K], None]) -> dict[K, CloudGpuError]:
@@ -62,12 +65,6 @@ def _settle(future: Future[None], key: K, waiting: Mapping[K, set[K]], failures:
         return
     for before in waiting.values():
         before.discard(key)
-
-
-_FOLLOWS: Final = "a resource that depends on it was not deleted"
-
-Key = tuple[str, str]
-"""URN and physical ID. The URN alone is not unique, because a resource and its replacement have the same URN."""
 
 
 def delete_all_resources(deployment: Deployment) -> None:

@@ -26,6 +26,9 @@ from cloudgpu.engine.direct.unanswered_delays import Delays, delays_at
 from cloudgpu.engine.redaction import Redactor, is_masked, redact_for_display
 from cloudgpu.errors import CloudGpuError
 
+__all__ = ["DirectEngine", "JournalAccount"]
+_NAMESPACE: Final = "cloudgpu"
+
 
 class PreviewHandler:
     """A registration handler that predicts each step from the journal. Outputs that `up` would change are omitted."""
@@ -68,11 +71,6 @@ class PreviewHandler:
 def _unless(outputs: Mapping[str, Any], changed: tuple[str, ...]) -> dict[str, Any]:
     """Return the outputs that an update of these properties cannot change."""
     return {name: value for name, value in outputs.items() if name not in changed}
-
-
-__all__ = ["DirectEngine", "JournalAccount"]
-
-_NAMESPACE: Final = "cloudgpu"
 
 
 class DirectEngine:

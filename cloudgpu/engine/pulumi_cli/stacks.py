@@ -40,6 +40,10 @@ _DAMAGED: Final = re.compile(
 )
 _PLUGIN: Final = re.compile(r"no resource plugin|could not find plugin|failed to load plugin|failed to download plugin")
 _LONGEST: Final = 600
+Document = dict[str, Any]
+"""A stack's state as Pulumi exports it."""
+_NAMESPACE: Final = "cloudgpu"
+_QUIETLY: Final[Mapping[str, Any]] = {"color": "never", "suppress_progress": True}
 
 
 def error_of_failed_run(errors: Sequence[tuple[str, str]], err: CommandError, doing: str) -> CloudGpuError:
@@ -111,13 +115,6 @@ def _is_program(urn: str) -> bool:
 def _resource_label(urn: str) -> str:
     parts = urn.split("::")
     return f"{parts[2].rpartition('$')[2]} {parts[-1]!r}" if len(parts) > 3 else ""  # noqa: PLR2004  a URN's four parts
-
-
-Document = dict[str, Any]
-"""A stack's state as Pulumi exports it."""
-
-_NAMESPACE: Final = "cloudgpu"
-_QUIETLY: Final[Mapping[str, Any]] = {"color": "never", "suppress_progress": True}
 
 
 class StackPort(Protocol):

@@ -16,6 +16,8 @@ from cloudgpu.recipe.problem import suggestion
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.launch import SideService
 
+Launcher = Callable[[Recipe, Inventory, LaunchContext], tuple[NodeLaunch, ...]]
+
 
 def each_node(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
     """Return the command for every node, with the node's position in the inventory as the rank."""
@@ -69,8 +71,6 @@ def _process(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, service: 
     env = rank_environment(recipe, inventory, head, ctx, fixed, 1) | {"CUDA_VISIBLE_DEVICES": ""}
     return RankLaunch(rank, 0, render_command(service.command, names, ctx), env, service.name, decides=False)
 
-
-Launcher = Callable[[Recipe, Inventory, LaunchContext], tuple[NodeLaunch, ...]]
 
 LAUNCHERS: Mapping[str, Launcher] = {
     "torchrun": torchrun,

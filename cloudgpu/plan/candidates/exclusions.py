@@ -19,6 +19,14 @@ from cloudgpu.plan.storage import can_mount
 from cloudgpu.plan.subnets import network_problem
 from cloudgpu.text import command, plural
 
+_REASONS: Final = 2
+"""Maximum number of zones in the reason why a region has no suitable subnet."""
+_ARCHITECTURE: Final = "x86_64"
+"""Architecture of every type in the catalog that can be launched."""
+_OTHER_IMAGE: Final = "set resources.image to another image, or omit it to use the default image of the GPU"
+SOFTWARE_RULES: Final[tuple[TypeRule, ...]] = (container_unfit, torch_unfit, modules_unfit, driver_unfit, cuda_unfit)
+"""Rules that also apply to retired types, because their successor may fail for the same reason."""
+
 
 @type_rule(
     "gpu-memory", "A model that does not fit into GPU memory fails at its first step, after the nodes are launched."
@@ -113,13 +121,6 @@ def quota_too_small(question: PlannerInput, instance_type: InstanceType, region:
         request = quota.increase_command(region, needed)
         asked = f"with `{request}`" if request else f"at {quota.console(region)}"
         yield Reason(message, f"{fewer}request a quota of {needed} vCPUs {asked}")
-
-
-_REASONS: Final = 2
-"""Maximum number of zones in the reason why a region has no suitable subnet."""
-_ARCHITECTURE: Final = "x86_64"
-"""Architecture of every type in the catalog that can be launched."""
-_OTHER_IMAGE: Final = "set resources.image to another image, or omit it to use the default image of the GPU"
 
 
 @dataclass(frozen=True)
@@ -358,8 +359,6 @@ def not_priced(question: PlannerInput, instance_type: InstanceType, region: str)
         yield Reason(f"{message}: {why}" if why else message, refresh)
 
 
-SOFTWARE_RULES: Final[tuple[TypeRule, ...]] = (container_unfit, torch_unfit, modules_unfit, driver_unfit, cuda_unfit)
-"""Rules that also apply to retired types, because their successor may fail for the same reason."""
 TYPE_RULES: Final[tuple[TypeRule, ...]] = (
     retired,
     gpu_memory_short,

@@ -29,6 +29,10 @@ _PULLING: Final = _UNPACKED + 1
 """Ratio of the disk space needed during a pull, for compressed and unpacked layers, to the compressed size."""
 _ARCHIVED: Final = 3
 """Copies of the unpacked image on disk: the image itself, Docker's copy, and the archive sent to the other nodes."""
+_SHOWN: Final = 3
+_LONGEST: Final = 200
+_CENT = Decimal("0.01")
+_NOT_REHEARSED: Final = frozenset({"nfs", "lustre", "oss"})
 
 
 @check("root-disk", "error", "AWS rejects a root disk that is smaller than the snapshot of the machine image.")
@@ -241,10 +245,6 @@ def _in_another_vpc(case: CheckInput, location: StorageSeen) -> Iterator[Issue]:
         yield Issue(message, f"set vpc_id to {location.vpc_id}, or create storage in the VPC of the nodes")
 
 
-_SHOWN: Final = 3
-_LONGEST: Final = 200
-
-
 @check("local-files", "error", "A run without one of its files fails only after the nodes have been launched.")
 def local_files_exist(case: CheckInput) -> Iterator[Issue]:
     """Report programs and requirement files that are not in the work directory."""
@@ -286,10 +286,6 @@ def everything_sent(case: CheckInput) -> Iterator[Issue]:
 def _first(names: Sequence[str]) -> str:
     shown = ", ".join(name[:_LONGEST] for name in names[:_SHOWN])
     return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
-
-
-_CENT = Decimal("0.01")
-_NOT_REHEARSED: Final = frozenset({"nfs", "lustre", "oss"})
 
 
 @check("data", "error", "A dataset that the nodes cannot reach is reported before they are launched.")

@@ -15,6 +15,15 @@ from cloudgpu.plan.subnets import places_by_reason
 from cloudgpu.recipe.problem import nearest_name, suggestion
 from cloudgpu.text import command
 
+_REPLACEMENT: Final[Mapping[PublicAddress, str]] = {
+    "auto": "an Elastic IP or a private address is needed",
+    "elastic": "each node gets an Elastic IP",
+    "nat": "the first node gets an Elastic IP, and the other nodes are reached through that node",
+    "private": "nodes are reached at their private addresses",
+    "private-nat": "nodes have only private addresses and are reached through Session Manager",
+}
+"""Kind of address -> what replaces the public address that EC2 does not assign."""
+
 
 @check("address", "error", "Nodes that cannot be reached still cost money, and so do addresses that outlive the nodes.")
 def reachable(case: CheckInput) -> Iterator[Issue]:
@@ -98,16 +107,6 @@ def tcp_network(case: CheckInput) -> Iterator[Issue]:
             yield Issue(message, "--set resources.network=auto", "note" if case.question.rehearsed else "warning")
         else:
             yield Issue(f"{name} has no EFA: the nodes communicate over TCP{speed}", severity="note")
-
-
-_REPLACEMENT: Final[Mapping[PublicAddress, str]] = {
-    "auto": "an Elastic IP or a private address is needed",
-    "elastic": "each node gets an Elastic IP",
-    "nat": "the first node gets an Elastic IP, and the other nodes are reached through that node",
-    "private": "nodes are reached at their private addresses",
-    "private-nat": "nodes have only private addresses and are reached through Session Manager",
-}
-"""Kind of address -> what replaces the public address that EC2 does not assign."""
 
 
 @check("instance-type", "error", "A mistyped instance type is reported as unknown, not as unavailable.")

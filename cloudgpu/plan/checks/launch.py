@@ -13,6 +13,23 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sections.launch import HEAD_LAUNCHERS, LOCAL_KINDS, RANK_PER_NODE_LAUNCHERS, kvstore_kind
 from cloudgpu.text import command, plural
 
+RANKS_ON_ONE_MACHINE = 16
+_SSH_PORT: Final = 22
+_PORT_NAME: Final = re.compile(r"(?:^|[_-])ports?$", re.IGNORECASE)
+_PORT_OPTION: Final = re.compile(r"(--?(?:[A-Za-z0-9]+[-_])*port)[= ]([0-9]{2,5})\b")
+_NGC: Final = re.compile(r"^nvcr\.io/nvidia/([a-z0-9-]+):")
+_BRINGS_TORCH: Final = re.compile(
+    r"torch|lightning|transformers|accelerate|deepspeed|fastai|timm|ultralytics", re.IGNORECASE
+)
+_OLD: Final = frozenset({"caffe", "caffe2", "cntk", "digits", "theano", "torch"})
+_WITHOUT_MPI: Final = re.compile(
+    r"^(?:docker\.io/)?(?:library/)?(?:pytorch/pytorch|tensorflow/tensorflow|nvidia/cuda|nvcr\.io/nvidia/cuda|"
+    r"python|ubuntu|debian|alpine|busybox)(?::|@|$)|^nvcr\.io/nvidia/cuda:"
+)
+"""Matches images without Open MPI."""
+_ONE_PROCESS_FOR_ALL_GPUS: Final = frozenset({"kvstore", "tf-config", *RANK_PER_NODE_LAUNCHERS})
+"""Launchers whose single process per node is expected to use all GPUs."""
+
 
 @check("checkpoint", "error", "Checkpoints that nodes cannot upload are lost with the nodes.")
 def checkpoint_copied(case: CheckInput) -> Iterator[Issue]:
@@ -64,16 +81,6 @@ def idle_unsupported(case: CheckInput) -> Iterator[Issue]:
         yield Issue("budget.idle: this version does not delete idle clusters yet, so they run until their expiry")
 
 
-RANKS_ON_ONE_MACHINE = 16
-_SSH_PORT: Final = 22
-_PORT_NAME: Final = re.compile(r"(?:^|[_-])ports?$", re.IGNORECASE)
-_PORT_OPTION: Final = re.compile(r"(--?(?:[A-Za-z0-9]+[-_])*port)[= ]([0-9]{2,5})\b")
-_NGC: Final = re.compile(r"^nvcr\.io/nvidia/([a-z0-9-]+):")
-_BRINGS_TORCH: Final = re.compile(
-    r"torch|lightning|transformers|accelerate|deepspeed|fastai|timm|ultralytics", re.IGNORECASE
-)
-
-
 @dataclass(frozen=True)
 class Framework:
     """The framework that a launcher is for.
@@ -91,7 +98,6 @@ class Framework:
     package: str
 
 
-_OLD: Final = frozenset({"caffe", "caffe2", "cntk", "digits", "theano", "torch"})
 _FRAMEWORKS: Final[Mapping[str, Framework]] = {
     "torchrun": Framework("PyTorch", _OLD | {"mxnet", "tensorflow"}, _BRINGS_TORCH, "torch"),
     "deepspeed": Framework("PyTorch", _OLD | {"mxnet", "tensorflow"}, _BRINGS_TORCH, "deepspeed"),
@@ -102,13 +108,6 @@ _FRAMEWORKS: Final[Mapping[str, Framework]] = {
         "TensorFlow", _OLD | {"mxnet", "pytorch"}, re.compile("tensorflow|tf-|keras", re.IGNORECASE), "tensorflow"
     ),
 }
-_WITHOUT_MPI: Final = re.compile(
-    r"^(?:docker\.io/)?(?:library/)?(?:pytorch/pytorch|tensorflow/tensorflow|nvidia/cuda|nvcr\.io/nvidia/cuda|"
-    r"python|ubuntu|debian|alpine|busybox)(?::|@|$)|^nvcr\.io/nvidia/cuda:"
-)
-"""Matches images without Open MPI."""
-_ONE_PROCESS_FOR_ALL_GPUS: Final = frozenset({"kvstore", "tf-config", *RANK_PER_NODE_LAUNCHERS})
-"""Launchers whose single process per node is expected to use all GPUs."""
 
 
 @check(

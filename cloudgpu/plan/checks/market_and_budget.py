@@ -12,6 +12,11 @@ from cloudgpu.text import command, plural
 PRICES_STALE = timedelta(days=30)
 SHORTEST_RUN_S = 600
 """Shortest useful expiry: with less than ten minutes, nodes terminate before they start work."""
+_MINUTE_S = 60
+_NOTICE_S = 120
+"""Spot notice, in seconds: EC2 announces an interruption at most two minutes in advance."""
+_HEADWAY_S = 10
+"""Margin, in seconds, for the polling delay: agents check for the notice every five seconds."""
 
 
 @check("budget", "error", "The worst-case cost (price times expiry) must not exceed the recipe's budget.")
@@ -62,13 +67,6 @@ def expiry_reaches(case: CheckInput) -> Iterator[Issue]:
         minutes = DurationS(-(-expected.seconds // 60) * 60)
         message = f"the work takes {minutes} at the reference rate, but the nodes terminate after {DurationS(expiry_s)}"
         yield Issue(message, command("--set", f"budget.expiry={minutes}"))
-
-
-_MINUTE_S = 60
-_NOTICE_S = 120
-"""Spot notice, in seconds: EC2 announces an interruption at most two minutes in advance."""
-_HEADWAY_S = 10
-"""Margin, in seconds, for the polling delay: agents check for the notice every five seconds."""
 
 
 @check(

@@ -23,6 +23,7 @@ _OF_CUDA: Final = re.compile(r"(?P<major>[0-9][0-9])\.(?P<minor>[0-9])(?=[-.]|$)
 _OF_TORCH: Final = re.compile(r"(?P<major>[0-9])\.(?P<minor>[0-9]+)(?=[-.]|$)")
 _TORCHES: Final = ("pytorch/pytorch", "/pytorch-training", "/pytorch-inference")
 """Suffixes of the repositories in which the PyTorch project and AWS publish PyTorch images."""
+_NCCL_TESTS: Final = "public.ecr.aws/hpc-cloud/nccl-tests"
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,6 @@ def parse_image_tag(image: str) -> ImageTag:
 
 def _text(match: re.Match[str] | None) -> str | None:
     return None if match is None else f"{match['major']}.{match['minor']}"
-
-
-_NCCL_TESTS: Final = "public.ecr.aws/hpc-cloud/nccl-tests"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ as much memory per GPU; at least as much memory in total; or, if no type has eno
 
 _FEW: Final = 2
 _REGIONS: Final = 3
+_MORE_REGIONS = 2
+_OTHER_MARKET = {"on-demand": "spot", "spot": "on-demand"}
 
 
 def substitutes(question: PlannerInput) -> Iterator[tuple[Kinship, InstanceType]]:
@@ -128,10 +130,6 @@ def _usd(question: PlannerInput, instance_type: InstanceType) -> Decimal:
         for region in question.known_regions
         if region in instance_type.on_demand_usd
     )
-
-
-_MORE_REGIONS = 2
-_OTHER_MARKET = {"on-demand": "spot", "spot": "on-demand"}
 
 
 def alternatives(plan: Plan, catalog: Catalog, bound: Set[Quota] = frozenset()) -> tuple[str, ...]:

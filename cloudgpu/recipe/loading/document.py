@@ -28,6 +28,26 @@ _TOO_MANY = f"more than {MAX_VALUES} values"
 NOT_YAML = "not valid YAML"
 """Start of the text of every syntax error."""
 _KIND = "tag:yaml.org,2002:"
+NO_TEXTS: Mapping[FieldPath, str] = {}
+_EXPECTED = {
+    "model_type": "a mapping of fields",
+    "dict_type": "a mapping of names to values",
+    "tuple_type": "a list",
+    "path_type": "a path",
+    "bool_type": "true or false",
+}
+_LIMIT_WORDS = {
+    "greater_than": ("gt", "more than"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "less than"),
+    "less_than_equal": ("le", "at most"),
+}
+_ABSENT = object()
+_PATTERNS = {
+    r"^[a-z][a-z0-9-]{0,39}$": "up to 40 lowercase letters, digits and dashes, starting with a letter",
+    r"^[A-Za-z_][A-Za-z0-9_]*$": "the name of an environment variable (letters, digits, underscores)",
+    r"^3\.[0-9]{1,3}$": 'a Python version in quotes, for example "3.11"',
+}
 
 
 @dataclass(frozen=True)
@@ -220,22 +240,6 @@ def _line_of_reader_error(text: str, err: YAMLError) -> int:
     return text.count("\n", 0, position) + 1
 
 
-NO_TEXTS: Mapping[FieldPath, str] = {}
-_EXPECTED = {
-    "model_type": "a mapping of fields",
-    "dict_type": "a mapping of names to values",
-    "tuple_type": "a list",
-    "path_type": "a path",
-    "bool_type": "true or false",
-}
-_LIMIT_WORDS = {
-    "greater_than": ("gt", "more than"),
-    "greater_than_equal": ("ge", "at least"),
-    "less_than": ("lt", "less than"),
-    "less_than_equal": ("le", "at most"),
-}
-
-
 def field_problems(
     error: ValidationError, value: object, texts: Mapping[FieldPath, str] = NO_TEXTS
 ) -> tuple[Problem, ...]:
@@ -263,9 +267,6 @@ def _path(details: ErrorDetails, value: object) -> FieldPath:
             return (*path, part) if details["type"] == "missing" else path
         path, value = (*path, part), item
     return path
-
-
-_ABSENT = object()
 
 
 def _item(value: object, part: str | int) -> object:
@@ -331,11 +332,6 @@ def _number(details: ErrorDetails) -> str:
     return f"expected a {word}{money}, got {_shown(details['input'])}"
 
 
-_PATTERNS = {
-    r"^[a-z][a-z0-9-]{0,39}$": "up to 40 lowercase letters, digits and dashes, starting with a letter",
-    r"^[A-Za-z_][A-Za-z0-9_]*$": "the name of an environment variable (letters, digits, underscores)",
-    r"^3\.[0-9]{1,3}$": 'a Python version in quotes, for example "3.11"',
-}
 _WORDS: Mapping[str, Callable[[ErrorDetails], str]] = {
     "extra_forbidden": _unknown_field,
     "missing": lambda _: "required field is missing",

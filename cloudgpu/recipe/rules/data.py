@@ -20,6 +20,49 @@ _MAX_PATH_BYTES: Final = 3000
 """Maximum length of a path below the target directory. Linux allows 4095 bytes for the whole path."""
 _DOWNLOAD_SUFFIXES: Final = (".part", ".part.map")
 """Suffixes of a partially downloaded file and of the file that records its progress."""
+_SYSTEM_DIRECTORIES: Final = frozenset(
+    {"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "root", "run", "sbin", "sys", "tmp", "usr", "var"}
+)
+"""Top-level directories that a mount must not hide from the node."""
+_HOME_PARTS: Final = 3
+"""Number of path components of `/home/ubuntu`, which contains the SSH key that gives access to the node."""
+_LOCAL_DISKS: Final = PurePosixPath("/mnt/cloudgpu")
+_MAX_STORAGES: Final = 4
+"""Maximum number of mounts: a network interface can have five security groups, one of which is the cluster's."""
+_UNSUPPORTED_FIELDS: Final = {
+    "efs": ("size", "deployment", "linked", "snapshot"),
+    "s3": ("size", "deployment", "linked", "snapshot"),
+    "ebs": ("deployment", "linked"),
+    "lustre": ("snapshot",),
+}
+_PROGRAM_DIRECTORIES: Final = frozenset(
+    {"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "usr"}
+)
+"""Top-level directories of the operating system, which must not contain copied data."""
+_S3: Final = "s3://"
+_POLICY_CHARS: Final = 9_500
+"""IAM's limit of 10,240 characters for the policies of a role, less the permissions that every cluster has."""
+_READ_TIMES: Final = 3
+"""How often a policy contains a location to read: as an object, as the directory of objects, and for listing."""
+_WRITE_TIMES: Final = 2
+_ARN_CHARS: Final = 12
+"""Characters that an ARN with separators has in addition to a quoted URL."""
+_ESCAPE_CHARS: Final = 3
+"""Additional characters of an escaped `$`."""
+_STATEMENT_CHARS: Final = 110
+"""Characters of the statement that allows listing a bucket."""
+_OSS_KEYS: Final = ("ram_role", "passwd_file", "public_bucket")
+_COPY_FIELDS: Final = (
+    ("manifest", "mounted data is not verified; remove this field, or use mode: copy"),
+    ("sha256", "mounted data is not verified; remove this field, or use mode: copy"),
+    ("share", "mounted data is always shared; remove this field"),
+    ("keep", "a mount is always removed when its run ends; remove this field"),
+)
+_MOUNT_FIELDS: Final = tuple(
+    (name, "applies only to mounted data; remove this field, or use mode: mount")
+    for name in ("writable", "endpoint", "options")
+)
+"""Fields that apply to only one mode, each with the message for the other mode."""
 
 
 def find_unusable_name(names: Iterable[str]) -> tuple[str, str] | None:
@@ -58,23 +101,6 @@ def _parents(folder: str) -> Iterable[str]:
     while folder:
         yield folder
         folder = posixpath.dirname(folder)
-
-
-_SYSTEM_DIRECTORIES: Final = frozenset(
-    {"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "root", "run", "sbin", "sys", "tmp", "usr", "var"}
-)
-"""Top-level directories that a mount must not hide from the node."""
-_HOME_PARTS: Final = 3
-"""Number of path components of `/home/ubuntu`, which contains the SSH key that gives access to the node."""
-_LOCAL_DISKS: Final = PurePosixPath("/mnt/cloudgpu")
-_MAX_STORAGES: Final = 4
-"""Maximum number of mounts: a network interface can have five security groups, one of which is the cluster's."""
-_UNSUPPORTED_FIELDS: Final = {
-    "efs": ("size", "deployment", "linked", "snapshot"),
-    "s3": ("size", "deployment", "linked", "snapshot"),
-    "ebs": ("deployment", "linked"),
-    "lustre": ("snapshot",),
-}
 
 
 def storage_mount_problems(recipe: Recipe) -> Iterator[Problem]:
@@ -141,36 +167,6 @@ def paths_overlap(first: PurePosixPath, second: PurePosixPath) -> bool:
     """Return True if one path equals or contains the other."""
     shorter = min(len(first.parts), len(second.parts))
     return first.parts[:shorter] == second.parts[:shorter]
-
-
-_PROGRAM_DIRECTORIES: Final = frozenset(
-    {"bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "usr"}
-)
-"""Top-level directories of the operating system, which must not contain copied data."""
-_S3: Final = "s3://"
-_POLICY_CHARS: Final = 9_500
-"""IAM's limit of 10,240 characters for the policies of a role, less the permissions that every cluster has."""
-_READ_TIMES: Final = 3
-"""How often a policy contains a location to read: as an object, as the directory of objects, and for listing."""
-_WRITE_TIMES: Final = 2
-_ARN_CHARS: Final = 12
-"""Characters that an ARN with separators has in addition to a quoted URL."""
-_ESCAPE_CHARS: Final = 3
-"""Additional characters of an escaped `$`."""
-_STATEMENT_CHARS: Final = 110
-"""Characters of the statement that allows listing a bucket."""
-_OSS_KEYS: Final = ("ram_role", "passwd_file", "public_bucket")
-_COPY_FIELDS: Final = (
-    ("manifest", "mounted data is not verified; remove this field, or use mode: copy"),
-    ("sha256", "mounted data is not verified; remove this field, or use mode: copy"),
-    ("share", "mounted data is always shared; remove this field"),
-    ("keep", "a mount is always removed when its run ends; remove this field"),
-)
-_MOUNT_FIELDS: Final = tuple(
-    (name, "applies only to mounted data; remove this field, or use mode: mount")
-    for name in ("writable", "endpoint", "options")
-)
-"""Fields that apply to only one mode, each with the message for the other mode."""
 
 
 def dataset_target_problems(recipe: Recipe) -> Iterator[Problem]:

@@ -18,75 +18,8 @@ from cloudgpu.recipe.sections.launch import DIST_KINDS, LOCAL_KINDS, RANK_PER_NO
 from cloudgpu.recipe.template import variable_name
 
 _PLACEHOLDER: Final = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
-
-
-def script_problems(script: str, recipe: Recipe, path: FieldPath) -> Iterator[Problem]:
-    """Yield a problem for an empty script, for placeholders, and for parameters that share a variable."""
-    if not script.strip():
-        yield Problem(path, "expected a shell script, got nothing")
-    known = template.placeholders(recipe)
-    for name in dict.fromkeys(match[1] for match in _PLACEHOLDER.finditer(script) if match[1] in known):
-        yield Problem(
-            path, f'placeholders are not substituted in a script: write "${variable_name(name)}" for {{{name}}}'
-        )
-    taken: dict[str, str] = {}
-    for name in known:
-        first = taken.setdefault(variable_name(name), name)
-        if first != name:
-            message = f"{first} and {name} would both be {variable_name(name)} in the script; rename one of them"
-            yield Problem(path, message)
-
-
-def setup_problems(script: str, recipe: Recipe, path: FieldPath) -> Iterator[Problem]:
-    """Yield a problem for every placeholder in a setup script, which is the same for all runs."""
-    known = template.placeholders(recipe)
-    for name in dict.fromkeys(match[1] for match in _PLACEHOLDER.finditer(script) if match[1] in known):
-        message = f"{{{name}}} is not substituted: setup is the same for all runs; set a variable in environment.env"
-        yield Problem(path, message)
-
-
 _LAUNCHERS_WITH_SERVERS = ("kvstore", "tf-config")
 _KINDS = (*sorted(LOCAL_KINDS), *sorted(DIST_KINDS))
-
-
-def ranks_per_node_problems(recipe: Recipe) -> Iterator[Problem]:
-    """Require one rank per node for launchers that start one process per node."""
-    launch = recipe.launch
-    if launch.launcher in RANK_PER_NODE_LAUNCHERS and launch.ranks not in (1, "gpus"):
-        message = f"{launch.launcher} starts one process per node; expected 1, got {launch.ranks}"
-        yield Problem(("launch", "ranks_per_node"), message)
-
-
-def kvstore_problems(recipe: Recipe) -> Iterator[Problem]:
-    """Require a known KVStore kind with MXNet's launcher, and no KVStore kind with other launchers."""
-    launch = recipe.launch
-    if launch.launcher != "kvstore":
-        if launch.kvstore is not None:
-            yield Problem(("launch", "kvstore"), f"applies only to the kvstore launcher, not to {launch.launcher}")
-        return
-    if launch.kvstore is None:
-        yield Problem(("launch", "kvstore"), f"required by the kvstore launcher; expected one of {', '.join(_KINDS)}")
-        return
-    unknown = list(template.placeholder_problems(launch.kvstore, tuple(recipe.params)))
-    for message in unknown:
-        yield Problem(("launch", "kvstore"), message)
-    kind = kvstore_kind(launch, recipe.params)
-    if not unknown and kind not in _KINDS:
-        listed = ", ".join(_KINDS)
-        yield Problem(("launch", "kvstore"), f"unknown kind {kind}{suggestion(kind, _KINDS)}; expected {listed}")
-
-
-def parameter_server_problems(recipe: Recipe) -> Iterator[Problem]:
-    """Allow parameter servers only with launchers that support them."""
-    launch = recipe.launch
-    if launch.servers_per_node is not None and launch.launcher not in _LAUNCHERS_WITH_SERVERS:
-        launchers = " and ".join(_LAUNCHERS_WITH_SERVERS)
-        message = f"applies only to the {launchers} launchers, not to {launch.launcher}"
-        yield Problem(("launch", "servers_per_node"), message)
-    if launch.servers_per_node == 0 and launch.launcher == "kvstore":
-        yield Problem(("launch", "servers_per_node"), "expected 1 or more: a distributed KVStore needs servers")
-
-
 _RESERVED: Final = {
     "--name": "cloudgpu names the container",
     "--detach": "cloudgpu waits for the ranks",
@@ -128,6 +61,80 @@ _RESERVED_DIRECTORIES: Final = frozenset(
     | {"/usr/local/cuda", "/usr/share", "/var", "/var/lib", "/var/run"}
 )
 _RESERVED_TREES: Final = ("/dev", "/proc", "/sys", "/.cloudgpu")
+_KIB: Final = 1024
+_SAFE_TOTAL: Final = 1024 * _KIB
+"""Half the total that Linux allows with the default 8 MiB stack. Launchers and the node add further variables."""
+_MINIMUM_TOTAL: Final = 128 * _KIB
+"""Total that Linux allows even with a very small stack limit."""
+_SAFE_SSH_ARGUMENT: Final = 96 * _KIB
+"""Safe limit, below the 128 KiB per argument, for launchers that export all variables in a single `ssh` argument."""
+_EXPORTS_BY_SSH: Final = frozenset({"mpirun", "deepspeed"})
+_POINTER: Final = 8
+_LONGEST_PATH: Final = "x" * 4095
+"""Placeholder for a node path that is not known yet, at the maximum length: PATH_MAX without the terminating NUL."""
+
+
+def script_problems(script: str, recipe: Recipe, path: FieldPath) -> Iterator[Problem]:
+    """Yield a problem for an empty script, for placeholders, and for parameters that share a variable."""
+    if not script.strip():
+        yield Problem(path, "expected a shell script, got nothing")
+    known = template.placeholders(recipe)
+    for name in dict.fromkeys(match[1] for match in _PLACEHOLDER.finditer(script) if match[1] in known):
+        yield Problem(
+            path, f'placeholders are not substituted in a script: write "${variable_name(name)}" for {{{name}}}'
+        )
+    taken: dict[str, str] = {}
+    for name in known:
+        first = taken.setdefault(variable_name(name), name)
+        if first != name:
+            message = f"{first} and {name} would both be {variable_name(name)} in the script; rename one of them"
+            yield Problem(path, message)
+
+
+def setup_problems(script: str, recipe: Recipe, path: FieldPath) -> Iterator[Problem]:
+    """Yield a problem for every placeholder in a setup script, which is the same for all runs."""
+    known = template.placeholders(recipe)
+    for name in dict.fromkeys(match[1] for match in _PLACEHOLDER.finditer(script) if match[1] in known):
+        message = f"{{{name}}} is not substituted: setup is the same for all runs; set a variable in environment.env"
+        yield Problem(path, message)
+
+
+def ranks_per_node_problems(recipe: Recipe) -> Iterator[Problem]:
+    """Require one rank per node for launchers that start one process per node."""
+    launch = recipe.launch
+    if launch.launcher in RANK_PER_NODE_LAUNCHERS and launch.ranks not in (1, "gpus"):
+        message = f"{launch.launcher} starts one process per node; expected 1, got {launch.ranks}"
+        yield Problem(("launch", "ranks_per_node"), message)
+
+
+def kvstore_problems(recipe: Recipe) -> Iterator[Problem]:
+    """Require a known KVStore kind with MXNet's launcher, and no KVStore kind with other launchers."""
+    launch = recipe.launch
+    if launch.launcher != "kvstore":
+        if launch.kvstore is not None:
+            yield Problem(("launch", "kvstore"), f"applies only to the kvstore launcher, not to {launch.launcher}")
+        return
+    if launch.kvstore is None:
+        yield Problem(("launch", "kvstore"), f"required by the kvstore launcher; expected one of {', '.join(_KINDS)}")
+        return
+    unknown = list(template.placeholder_problems(launch.kvstore, tuple(recipe.params)))
+    for message in unknown:
+        yield Problem(("launch", "kvstore"), message)
+    kind = kvstore_kind(launch, recipe.params)
+    if not unknown and kind not in _KINDS:
+        listed = ", ".join(_KINDS)
+        yield Problem(("launch", "kvstore"), f"unknown kind {kind}{suggestion(kind, _KINDS)}; expected {listed}")
+
+
+def parameter_server_problems(recipe: Recipe) -> Iterator[Problem]:
+    """Allow parameter servers only with launchers that support them."""
+    launch = recipe.launch
+    if launch.servers_per_node is not None and launch.launcher not in _LAUNCHERS_WITH_SERVERS:
+        launchers = " and ".join(_LAUNCHERS_WITH_SERVERS)
+        message = f"applies only to the {launchers} launchers, not to {launch.launcher}"
+        yield Problem(("launch", "servers_per_node"), message)
+    if launch.servers_per_node == 0 and launch.launcher == "kvstore":
+        yield Problem(("launch", "servers_per_node"), "expected 1 or more: a distributed KVStore needs servers")
 
 
 def flag_problems(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -151,19 +158,6 @@ def hides_the_system(path: PurePosixPath | str) -> bool:
     """Return True if a mount at this path would hide files that the container needs to run."""
     place = PurePosixPath(path)
     return str(place) in _RESERVED_DIRECTORIES or any(place.is_relative_to(directory) for directory in _RESERVED_TREES)
-
-
-_KIB: Final = 1024
-_SAFE_TOTAL: Final = 1024 * _KIB
-"""Half the total that Linux allows with the default 8 MiB stack. Launchers and the node add further variables."""
-_MINIMUM_TOTAL: Final = 128 * _KIB
-"""Total that Linux allows even with a very small stack limit."""
-_SAFE_SSH_ARGUMENT: Final = 96 * _KIB
-"""Safe limit, below the 128 KiB per argument, for launchers that export all variables in a single `ssh` argument."""
-_EXPORTS_BY_SSH: Final = frozenset({"mpirun", "deepspeed"})
-_POINTER: Final = 8
-_LONGEST_PATH: Final = "x" * 4095
-"""Placeholder for a node path that is not known yet, at the maximum length: PATH_MAX without the terminating NUL."""
 
 
 def argument_size_problems(recipe: Recipe) -> Iterator[Problem]:

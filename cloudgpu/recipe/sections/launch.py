@@ -8,6 +8,36 @@ from pydantic import Field, StringConstraints
 from cloudgpu.recipe.sections.section import Name, Section
 from cloudgpu.recipe.units import Amount, DurationS, Figure, SizeGib
 
+Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
+PathOnPort = Annotated[str, StringConstraints(pattern=r"^/[^\s]*$")]
+Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+IMAGE: Final = (
+    r"^(?:[A-Za-z0-9.-]+(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?$"
+)
+"""A Docker image reference: registry, path, tag and digest."""
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+LauncherName = Literal["torchrun", "mpirun", "deepspeed", "kvstore", "tf-config", "each-node", "head-only", "service"]
+HEAD_LAUNCHERS: Final = frozenset({"head-only", "service"})
+"""Launchers that start a single process, on the head node. That process must start any processes on other nodes."""
+RANK_PER_GPU_LAUNCHERS: Final = frozenset({"torchrun", "mpirun", "deepspeed"})
+"""Launchers that default to one rank per GPU."""
+RANK_PER_NODE_LAUNCHERS: Final = frozenset({*HEAD_LAUNCHERS, "each-node"})
+"""Launchers that start at most one rank per node."""
+LOCAL_KINDS: Final = frozenset({"local", "device", "nccl"})
+"""MXNet KVStore kinds that work within one process."""
+DIST_KINDS: Final = frozenset(
+    {
+        "dist_sync",
+        "dist_async",
+        "dist_sync_device",
+        "dist_device_sync",
+        "dist_async_device",
+        "dist_device_async",
+    }
+)
+"""MXNet KVStore kinds that work across processes, through ps-lite servers."""
+
 
 class Reference(Section):
     """A published value of a metric, for comparison."""
@@ -55,11 +85,6 @@ class Work(Section):
     ImageNet."""
 
 
-Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
-PathOnPort = Annotated[str, StringConstraints(pattern=r"^/[^\s]*$")]
-Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-
-
 class Ready(Section):
     """The readiness check of a service."""
 
@@ -102,15 +127,6 @@ class SideService(Endpoint):
     command: str
     """Command of the service, run without a shell, with the placeholders of `launch.command`. GPUs are
     hidden from the service."""
-
-
-IMAGE: Final = (
-    r"^(?:[A-Za-z0-9.-]+(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*"
-    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?$"
-)
-"""A Docker image reference: registry, path, tag and digest."""
-
-EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class Container(Section):
@@ -171,29 +187,6 @@ class Environment(Section):
     secrets: tuple[EnvName, ...] = ()
     """Names of environment variables to pass to the ranks. Their values are taken from your environment or `--secret`,
     never written to a disk, and masked in the output of the ranks."""
-
-
-LauncherName = Literal["torchrun", "mpirun", "deepspeed", "kvstore", "tf-config", "each-node", "head-only", "service"]
-
-HEAD_LAUNCHERS: Final = frozenset({"head-only", "service"})
-"""Launchers that start a single process, on the head node. That process must start any processes on other nodes."""
-RANK_PER_GPU_LAUNCHERS: Final = frozenset({"torchrun", "mpirun", "deepspeed"})
-"""Launchers that default to one rank per GPU."""
-RANK_PER_NODE_LAUNCHERS: Final = frozenset({*HEAD_LAUNCHERS, "each-node"})
-"""Launchers that start at most one rank per node."""
-LOCAL_KINDS: Final = frozenset({"local", "device", "nccl"})
-"""MXNet KVStore kinds that work within one process."""
-DIST_KINDS: Final = frozenset(
-    {
-        "dist_sync",
-        "dist_async",
-        "dist_sync_device",
-        "dist_device_sync",
-        "dist_async_device",
-        "dist_device_async",
-    }
-)
-"""MXNet KVStore kinds that work across processes, through ps-lite servers."""
 
 
 class Launch(Section):

@@ -9,6 +9,8 @@ from cloudgpu.recipe.sections.section import Name, Section
 from cloudgpu.recipe.storage_kinds import Deployment, StorageKind
 from cloudgpu.recipe.units import DurationS, SizeGib
 
+StorageName = Annotated[str, StringConstraints(pattern=r"^[a-z](?:[a-z0-9-]{0,37}[a-z0-9])?$")]
+
 
 class Data(Section):
     """A dataset that is copied to the nodes or mounted on them."""
@@ -67,9 +69,6 @@ class Checkpoint(Section):
     """Signal that the ranks receive when you stop the run, so that they can write a checkpoint."""
     grace: DurationS = DurationS(90)
     """Time between `signal` and SIGKILL, during which the ranks can write the checkpoint, for example `90s`."""
-
-
-StorageName = Annotated[str, StringConstraints(pattern=r"^[a-z](?:[a-z0-9-]{0,37}[a-z0-9])?$")]
 
 
 class Make(Section):

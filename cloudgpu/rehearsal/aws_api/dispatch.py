@@ -16,6 +16,7 @@ from cloudgpu.rehearsal.state.records import Records
 _MAX_PAGE_SIZE = 1000
 Action = Callable[[World, str, Mapping[str, Any]], dict[str, Any]]
 """Function that takes the `World`, the region and the call's parameters, and returns the response's members."""
+_HEADERS = {"Content-Type": "application/x-amz-json-1.1"}
 
 
 class JsonError(Exception):
@@ -64,9 +65,6 @@ def _parameters(body: bytes) -> dict[str, Any]:
 def _error_response(err: JsonError) -> tuple[int, dict[str, str], str]:
     body = json.dumps({"__type": err.code, "message": err.message})
     return 400, {**_HEADERS, "x-amzn-errortype": err.code}, body
-
-
-_HEADERS = {"Content-Type": "application/x-amz-json-1.1"}
 
 
 class AwsError(EC2ClientError):

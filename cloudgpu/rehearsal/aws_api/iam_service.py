@@ -36,6 +36,23 @@ FSX_DATA: Final = "s3.data-source.lustre.fsx.amazonaws.com"
 _NAMES: Final[Mapping[str, str]] = {SPOT: "EC2Spot", EFS: "AmazonElasticFileSystem", FSX: "AmazonFSx"}
 """Service -> end of the role's name, after `AWSServiceRoleFor`."""
 _READS = (b"Action=ListRoles", b"Action=ListRoleTags", b"Action=GetRole&")
+AWS_MANAGED = "arn:aws:iam::aws:policy/"
+"""Beginning of the ARNs of the policies that AWS manages."""
+_TAG_KEYS = ("aws:ResourceTag/", "ec2:ResourceTag/")
+_SERVICE_ROLES = "/aws-service-role/"
+_CREATED_ROLE: Final[Mapping[str, str]] = {
+    "Path": "path",
+    "RoleName": "name",
+    "RoleId": "id",
+    "Arn": "arn",
+    "CreateDate": "create_date",
+    "AssumeRolePolicyDocument": "assume_role_policy_document",
+    "PermissionsBoundary": "permissions_boundary",
+    "Tags": "tags",
+}
+"""Members of a role in the response of CreateRole -> attributes of moto's role."""
+_SESSION_POLICY = ("Policy", "PolicyArns.member.1.arn", "Tags.member.1.Key")
+"""Parameters whose packed size AssumeRole reports, if a request has any of them."""
 moto_iam.SERVICE_NAME_CONVERSION.update({service.partition(".")[0]: name for service, name in _NAMES.items()})
 
 
@@ -91,11 +108,6 @@ def _created() -> set[str]:
 
 def _backend() -> Any:  # noqa: ANN401 - moto is untyped
     return moto_iam.iam_backends[DEFAULT_ACCOUNT_ID]["aws"]
-
-
-AWS_MANAGED = "arn:aws:iam::aws:policy/"
-"""Beginning of the ARNs of the policies that AWS manages."""
-_TAG_KEYS = ("aws:ResourceTag/", "ec2:ResourceTag/")
 
 
 def find_role(arn: str) -> Any:  # noqa: ANN401 - moto's role
@@ -226,22 +238,6 @@ _OPERATORS: Mapping[str, Callable[[str, str], bool]] = {
     "ArnLike": _is_like,
 }
 """Comparison by condition operator. The two for ARNs are the same, as IAM documents."""
-
-
-_SERVICE_ROLES = "/aws-service-role/"
-_CREATED_ROLE: Final[Mapping[str, str]] = {
-    "Path": "path",
-    "RoleName": "name",
-    "RoleId": "id",
-    "Arn": "arn",
-    "CreateDate": "create_date",
-    "AssumeRolePolicyDocument": "assume_role_policy_document",
-    "PermissionsBoundary": "permissions_boundary",
-    "Tags": "tags",
-}
-"""Members of a role in the response of CreateRole -> attributes of moto's role."""
-_SESSION_POLICY = ("Policy", "PolicyArns.member.1.arn", "Tags.member.1.Key")
-"""Parameters whose packed size AssumeRole reports, if a request has any of them."""
 
 
 class UnmodifiableEntityError(IAMException):

@@ -15,6 +15,14 @@ from moto.scheduler.models import scheduler_backends
 from cloudgpu.rehearsal.aws_api.fsx.records import region_file_systems
 from cloudgpu.rehearsal.state.records import records_of
 
+_RESOURCE_TYPES = (
+    "instances", "volumes", "interfaces", "addresses", "nat_gateways", "endpoints", "gateways", "route_tables",
+    "groups", "launch_templates", "fleets", "placement_groups", "key_pairs", "vpcs", "subnets", "roles",
+    "instance_profiles", "buckets", "schedule_groups", "schedules",
+)  # fmt: skip
+_INACTIVE = frozenset({"deleted", "failed"})
+"""States in which a NAT gateway is not billed and does not forward traffic."""
+
 
 def file_systems() -> list[dict[str, Any]]:
     """Return all EFS and Lustre file systems, including Lustre file systems that are being deleted."""
@@ -62,17 +70,6 @@ def list_resources() -> dict[str, list[dict[str, Any]]]:
         resources["buckets"] += [{"id": name, "region": bucket.region_name} for name, bucket in backend.buckets.items()]
     resources["file_systems"] = file_systems()
     return resources
-
-
-_RESOURCE_TYPES = (
-    "instances", "volumes", "interfaces", "addresses", "nat_gateways", "endpoints", "gateways", "route_tables",
-    "groups", "launch_templates", "fleets", "placement_groups", "key_pairs", "vpcs", "subnets", "roles",
-    "instance_profiles", "buckets", "schedule_groups", "schedules",
-)  # fmt: skip
-
-
-_INACTIVE = frozenset({"deleted", "failed"})
-"""States in which a NAT gateway is not billed and does not forward traffic."""
 
 
 def _is_main(table: Any) -> bool:  # noqa: ANN401 - moto is untyped

@@ -17,6 +17,11 @@ from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 
 _BUCKET_PATH: Final = re.compile(r"/[^/]+/?")
 _OK: Final = 300
+_BUCKET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_TAG_TEXT: Final = re.compile(r"[\w\s+\-=._:/@]*")
+_LOCATION: Final = re.compile(r"<LocationConstraint>([^<]*)</LocationConstraint>")
+_DEFAULT_REGION: Final = "us-east-1"
+_RESERVED: Final = "aws:"
 
 
 def apply_defaults(request: HttpRequest, status: int) -> None:
@@ -58,13 +63,6 @@ def requested_tags(body: bytes) -> list[tuple[str, str]]:
 
 def _is_tag(element: ElementTree.Element) -> bool:
     return element.tag.rpartition("}")[2] == "Tag"
-
-
-_BUCKET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_TAG_TEXT: Final = re.compile(r"[\w\s+\-=._:/@]*")
-_LOCATION: Final = re.compile(r"<LocationConstraint>([^<]*)</LocationConstraint>")
-_DEFAULT_REGION: Final = "us-east-1"
-_RESERVED: Final = "aws:"
 
 
 def rejection(request: HttpRequest, region: str) -> HttpResponse | None:

@@ -35,6 +35,14 @@ _FIELDS: Final = (
 )
 """Lowest and highest number of each field of a cron expression, names for the numbers, and letters that it allows."""
 _DAY_OF_MONTH, _DAY_OF_WEEK = 2, 4
+SERVICE = "scheduler.amazonaws.com"
+_NAME = re.compile(r"[0-9a-zA-Z-_.]{1,64}")
+_TOKENS = "rehearsal_tokens"
+_SUMMARY_MEMBERS = ("Arn", "CreationDate", "GroupName", "LastModificationDate", "Name", "State", "Target")
+"""Members of a schedule in a listing. Its expression and time window are returned by GetSchedule only."""
+_ONCE = re.compile(r"at\((.+)\)")
+_SDK = ":scheduler:::aws-sdk:ec2:"
+_log = logging.getLogger(__name__)
 
 
 def is_valid_expression(expression: str) -> bool:
@@ -91,13 +99,6 @@ def _is_value(text: str, low: int, high: int, names: tuple[str, ...]) -> bool:
     except ValueError:
         return False
     return True
-
-
-SERVICE = "scheduler.amazonaws.com"
-_NAME = re.compile(r"[0-9a-zA-Z-_.]{1,64}")
-_TOKENS = "rehearsal_tokens"
-_SUMMARY_MEMBERS = ("Arn", "CreationDate", "GroupName", "LastModificationDate", "Name", "State", "Target")
-"""Members of a schedule in a listing. Its expression and time window are returned by GetSchedule only."""
 
 
 class SchedulerError(JsonRESTError):
@@ -229,11 +230,6 @@ def _validated_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise SchedulerError("ValidationException", f"Value '{name}' at 'name' failed to satisfy the constraint.")
     return name
-
-
-_ONCE = re.compile(r"at\((.+)\)")
-_SDK = ":scheduler:::aws-sdk:ec2:"
-_log = logging.getLogger(__name__)
 
 
 def run_due_schedules(now: datetime, keeper: InstanceWorker) -> bool:

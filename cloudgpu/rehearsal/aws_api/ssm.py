@@ -34,6 +34,17 @@ from cloudgpu.rehearsal.state.records import records_of
 _CHUNK_BYTES = 1 << 16
 _CONNECT_TIMEOUT_S = 60.0
 _TOKEN_BYTES = 512
+_LAST_MODIFIED = datetime(2026, 1, 1, tzinfo=UTC)
+ACTIONS: Final = frozenset({"StartSession"})
+_DOCUMENT = "AWS-StartSSHSession"
+_AGENT_PERMISSIONS = (
+    "ssm:UpdateInstanceInformation",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+)
+_ENDPOINTS = ("ssm", "ssmmessages")
 
 
 @dataclass(frozen=True)
@@ -100,9 +111,6 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
         sink.shutdown(socket.SHUT_WR)
 
 
-_LAST_MODIFIED = datetime(2026, 1, 1, tzinfo=UTC)
-
-
 class StrictSsm(SimpleSystemManagerResponse):
     """A handler for one SSM request."""
 
@@ -139,18 +147,6 @@ class StrictSsm(SimpleSystemManagerResponse):
             "ARN": f"arn:aws:ssm:{self.region}::parameter{name}",
             "DataType": "aws:ec2:image",
         }
-
-
-ACTIONS: Final = frozenset({"StartSession"})
-_DOCUMENT = "AWS-StartSSHSession"
-_AGENT_PERMISSIONS = (
-    "ssm:UpdateInstanceInformation",
-    "ssmmessages:CreateControlChannel",
-    "ssmmessages:CreateDataChannel",
-    "ssmmessages:OpenControlChannel",
-    "ssmmessages:OpenDataChannel",
-)
-_ENDPOINTS = ("ssm", "ssmmessages")
 
 
 def start_session(sessions: SsmSessions, region: str, params: Mapping[str, Any]) -> dict[str, Any]:

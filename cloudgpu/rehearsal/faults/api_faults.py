@@ -10,6 +10,27 @@ from typing import Any, Literal
 from cloudgpu.decoding import decode_as
 
 _TYPES: Mapping[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,)}
+Phase = Literal["before", "after_effect"]
+_KEYS = frozenset(
+    (
+        "id",
+        "action",
+        "service",
+        "match",
+        "times",
+        "nth",
+        "mutating",
+        "phase",
+        "do",
+        "code",
+        "message",
+        "http",
+        "seconds",
+    )
+) | {"drop"}
+_FREEING = re.compile("Delete|Terminate|Detach|Disassociate|Revoke|Remove|Release|Cancel|Deregister|Abort|Untag")
+_EFFECTS = ("error", "drop", "hold", "delay", "die", "lag")
+"""`lag`: tag searches do not find resources that were first tagged less than `seconds` ago."""
 
 
 @dataclass(frozen=True)
@@ -87,29 +108,6 @@ def _fits(type_name: str, value: object) -> bool:
     return isinstance(value, dict) and all(
         isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in value.values()
     )
-
-
-Phase = Literal["before", "after_effect"]
-_KEYS = frozenset(
-    (
-        "id",
-        "action",
-        "service",
-        "match",
-        "times",
-        "nth",
-        "mutating",
-        "phase",
-        "do",
-        "code",
-        "message",
-        "http",
-        "seconds",
-    )
-) | {"drop"}
-_FREEING = re.compile("Delete|Terminate|Detach|Disassociate|Revoke|Remove|Release|Cancel|Deregister|Abort|Untag")
-_EFFECTS = ("error", "drop", "hold", "delay", "die", "lag")
-"""`lag`: tag searches do not find resources that were first tagged less than `seconds` ago."""
 
 
 @dataclass(frozen=True)

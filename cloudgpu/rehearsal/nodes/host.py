@@ -33,6 +33,10 @@ from cloudgpu.rehearsal.nodes.values import RoleCredentials, credentials_to_json
 
 _FORMAT: Final = DocumentFormat("state of the node host")
 _LOG = logging.getLogger(__name__)
+_HOST_LOG = logging.getLogger("cloudgpu.rehearsal.nodes.host")
+_CHECK_INTERVAL_S = 5.0
+_IDLE_S = 1800.0
+_LOG_LIMIT_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,6 @@ def _credentials(values: dict[str, object], path: Path) -> RoleCredentials | Non
     except ValueError as err:
         _LOG.warning("%s: cannot read the role credentials: %s", path, err)
         return None  # the rehearsal server sends the credentials again
-
-
-_HOST_LOG = logging.getLogger("cloudgpu.rehearsal.nodes.host")
-_CHECK_INTERVAL_S = 5.0
-_IDLE_S = 1800.0
-_LOG_LIMIT_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,12 @@ from cloudgpu.rehearsal.nodes.servers.metadata import SPOT_RECLAIM_REASON
 from cloudgpu.rehearsal.nodes.servers.power_commands import Action, immediate_action
 from cloudgpu.rehearsal.nodes.visible_paths import VisiblePaths
 
+_LONGEST_SLEEP_S = 3600.0
+"""Maximum wait between checks. The event loop's clock stops while the machine is suspended, so long waits fire late."""
+_ROUNDS = 50
+_ROUND_S = 0.1
+_ENTER = 'cd "$0" 2>/dev/null || cd /; exec "$@"'
+
 
 class NodeRuntime(Protocol):
     """The runtime of one simulated node's processes on this machine."""
@@ -86,10 +92,6 @@ class NodeRuntime(Protocol):
         Raises:
             RehearsalError: A process did not exit.
         """
-
-
-_LONGEST_SLEEP_S = 3600.0
-"""Maximum wait between checks. The event loop's clock stops while the machine is suspended, so long waits fire late."""
 
 
 class NodeTimers:
@@ -172,11 +174,6 @@ async def run(
         os.close(output)
     await process.communicate(stdin)
     return process.returncode or 0
-
-
-_ROUNDS = 50
-_ROUND_S = 0.1
-_ENTER = 'cd "$0" 2>/dev/null || cd /; exec "$@"'
 
 
 class PlainBody:

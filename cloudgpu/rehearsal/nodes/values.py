@@ -9,6 +9,11 @@ from typing import Any, Literal
 from cloudgpu.catalog.hardware import NVSWITCH_GPUS
 from cloudgpu.decoding import decode_as
 
+PowerState = Literal["running", "off"]
+Isolation = Literal["auto", "cage", "plain"]
+"""`cage`: namespaces with a separate root. `plain`: ordinary processes, with simulated commands first on PATH.
+`auto`: `cage` if the machine permits it, else `plain`."""
+
 
 @dataclass(frozen=True)
 class NodeSpec:
@@ -48,12 +53,6 @@ class NodeSpec:
     def has_nvswitch(self) -> bool:
         """Whether NVSwitch connects the GPUs, so that CUDA needs Fabric Manager."""
         return self.gpus > 1 and self.gpu in NVSWITCH_GPUS
-
-
-PowerState = Literal["running", "off"]
-Isolation = Literal["auto", "cage", "plain"]
-"""`cage`: namespaces with a separate root. `plain`: ordinary processes, with simulated commands first on PATH.
-`auto`: `cage` if the machine permits it, else `plain`."""
 
 
 @dataclass(frozen=True)

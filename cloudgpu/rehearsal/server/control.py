@@ -23,6 +23,7 @@ from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 HEADER = "X-Cloudgpu-Seal"
 _TOLERANCE_S = 300.0
 _SHOWN_CHARACTERS = 300
+PREFIX = "/_cloudgpu/"
 
 
 def sign_call(secret: str, method: str, target: str, body: bytes, *, at: float | None = None) -> str:
@@ -57,9 +58,6 @@ def exchange(address: str, secret: str, method: str, target: str, body: bytes, l
             return response.status, {"error": content.decode(errors="replace").strip()[:_SHOWN_CHARACTERS]}
     finally:
         connection.close()
-
-
-PREFIX = "/_cloudgpu/"
 
 
 class ControlTarget(Protocol):

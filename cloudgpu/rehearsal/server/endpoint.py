@@ -28,6 +28,7 @@ from cloudgpu.rehearsal.server.sigv4 import Scope, SignatureError, verify, verif
 from cloudgpu.rehearsal.state.durable import NotSavedError
 
 _FRAMING_FIELDS = ("x-amz-decoded-content-length", "x-amz-trailer", "x-amz-content-sha256", "content-length")
+_log = logging.getLogger(__name__)
 
 
 def is_streaming(request: HttpRequest) -> bool:
@@ -80,9 +81,6 @@ def _trailer(rest: bytes) -> dict[str, str]:
         if colon and name.strip().lower().startswith("x-amz-checksum-"):
             fields[name.strip()] = value.strip()
     return fields
-
-
-_log = logging.getLogger(__name__)
 
 
 class SimulatedServices(Protocol):

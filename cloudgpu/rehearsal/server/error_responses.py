@@ -16,6 +16,48 @@ from botocore.loaders import Loader
 
 from cloudgpu.rehearsal.server.http_message import HttpResponse
 
+_QUOTED_LIST: Final = re.compile(r"[{\[]('[^{}\[\]]*')[}\]]")
+"""Ids as Python prints a set or list of them, which is how moto prints them."""
+Protocol = Literal["ec2", "query", "rest-xml", "json", "rest-json"]
+PROTOCOLS: Final[dict[str, Protocol]] = {
+    "ec2": "ec2",
+    "s3": "rest-xml",
+    "route53": "rest-xml",
+    "cloudfront": "rest-xml",
+    "efs": "rest-json",
+    "elasticfilesystem": "rest-json",
+    "scheduler": "rest-json",
+    "lambda": "rest-json",
+    "batch": "rest-json",
+    "fsx": "json",
+    "ssm": "json",
+    "dynamodb": "json",
+    "tagging": "json",
+    "secretsmanager": "json",
+    "logs": "json",
+    "events": "json",
+    "kms": "json",
+    "ecr": "json",
+    "ecs": "json",
+    "servicequotas": "json",
+    "pricing": "json",
+    "budgets": "json",
+}
+"""Protocol by service name, as used in request signatures; all other services use `query`."""
+_MODELS: Final = {
+    "elasticfilesystem": "efs",
+    "servicequotas": "service-quotas",
+    "tagging": "resourcegroupstaggingapi",
+}
+"""Name of the service model by service name, where the two differ."""
+_REQUEST_ID: Final = "rehearsal"
+INVALID_XML_CHARACTER: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 does not allow, even when escaped."""
+_NO_CODE: Final = re.compile(r"[^A-Za-z0-9_.:#/-]")
+_CODE: Final = re.compile(r"<Code>(.*?)</Code>", re.DOTALL)
+_MESSAGE: Final = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
+_ERROR: Final = 400
+
 
 @dataclass(frozen=True)
 class _NotFound:
@@ -42,8 +84,6 @@ _NOT_FOUND: Final = {
     "InvalidVpcID.NotFound": _NotFound("vpc", "The vpc ID '{}' does not exist"),
     "NatGatewayNotFound": _NotFound("nat", "NAT gateway {} was not found"),
 }
-_QUOTED_LIST: Final = re.compile(r"[{\[]('[^{}\[\]]*')[}\]]")
-"""Ids as Python prints a set or list of them, which is how moto prints them."""
 
 
 @dataclass(frozen=True)
@@ -106,47 +146,6 @@ def aws_message(service: str, code: str, message: str) -> str:
     ids = re.findall(r"'([^']*)'", listed[1]) if listed else re.findall(rf"\b{known.prefix}-\w+", message)
     # One missing id can be named as AWS does; how AWS lists several is not recorded for every type.
     return known.text.format(ids[0]) if len(ids) == 1 else _QUOTED_LIST.sub(r"\1", message)
-
-
-Protocol = Literal["ec2", "query", "rest-xml", "json", "rest-json"]
-PROTOCOLS: Final[dict[str, Protocol]] = {
-    "ec2": "ec2",
-    "s3": "rest-xml",
-    "route53": "rest-xml",
-    "cloudfront": "rest-xml",
-    "efs": "rest-json",
-    "elasticfilesystem": "rest-json",
-    "scheduler": "rest-json",
-    "lambda": "rest-json",
-    "batch": "rest-json",
-    "fsx": "json",
-    "ssm": "json",
-    "dynamodb": "json",
-    "tagging": "json",
-    "secretsmanager": "json",
-    "logs": "json",
-    "events": "json",
-    "kms": "json",
-    "ecr": "json",
-    "ecs": "json",
-    "servicequotas": "json",
-    "pricing": "json",
-    "budgets": "json",
-}
-"""Protocol by service name, as used in request signatures; all other services use `query`."""
-_MODELS: Final = {
-    "elasticfilesystem": "efs",
-    "servicequotas": "service-quotas",
-    "tagging": "resourcegroupstaggingapi",
-}
-"""Name of the service model by service name, where the two differ."""
-_REQUEST_ID: Final = "rehearsal"
-INVALID_XML_CHARACTER: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 does not allow, even when escaped."""
-_NO_CODE: Final = re.compile(r"[^A-Za-z0-9_.:#/-]")
-_CODE: Final = re.compile(r"<Code>(.*?)</Code>", re.DOTALL)
-_MESSAGE: Final = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
-_ERROR: Final = 400
 
 
 def error_response(

@@ -26,6 +26,14 @@ MAX_TAGS: Final = 50
 """Maximum number of tags on a resource, as on AWS."""
 _MAX_FIELDS: Final = 20_000
 _TAG_KEY: Final = re.compile(r"((?:.*\.)?Tag)\.\d+\.Key")
+_MAX_BODY = 1 << 30
+_LARGE_BODY = 1 << 20
+"""Body size in bytes above which only signed requests are buffered, because any local process can connect."""
+_PIECE_BYTES = 1 << 18
+_IDLE_CONNECTION_S = 120
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""Control characters to replace in header values: a line break would start another header or the body."""
+_log = logging.getLogger(__name__)
 
 
 def body_error(request: HttpRequest, service: str) -> HttpResponse | None:
@@ -63,16 +71,6 @@ def _form_error(request: HttpRequest, service: str) -> HttpResponse | None:
         message = f"The maximum number of tags for a resource, {MAX_TAGS}, is exceeded."
         return error_response(service, "TagLimitExceeded", message, 400)
     return None
-
-
-_MAX_BODY = 1 << 30
-_LARGE_BODY = 1 << 20
-"""Body size in bytes above which only signed requests are buffered, because any local process can connect."""
-_PIECE_BYTES = 1 << 18
-_IDLE_CONNECTION_S = 120
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""Control characters to replace in header values: a line break would start another header or the body."""
-_log = logging.getLogger(__name__)
 
 
 class LoopbackServer(ThreadingHTTPServer):

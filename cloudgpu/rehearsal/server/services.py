@@ -47,6 +47,11 @@ _MODEL_NAMES: Final = {
     "tagging": "resourcegroupstaggingapi",
 }
 """Service name in request signatures -> name of the service model, where they differ."""
+_log = logging.getLogger(__name__)
+_GLOBAL = ("iam", "budgets", "cloudfront", "route53")
+_JSON = {"fsx": lustre.ACTIONS, "servicequotas": service_quotas.ACTIONS, "pricing": pricing.ACTIONS}
+_MOTO_HANDLERS = {"iam": StrictIam, "scheduler": StrictScheduler, "ssm": StrictSsm, "sts": StrictSts}
+"""Handlers that override single actions of moto's handlers."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +136,6 @@ def _required(shape: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - botoco
             yield member.serialization["location"], str(member.serialization.get("name", name)).lower()
 
 
-_log = logging.getLogger(__name__)
-
-
 class ResponseChecks:
     """The checks of one server's responses."""
 
@@ -154,12 +156,6 @@ class ResponseChecks:
         for mismatch in mismatches:
             _log.error("response to %s does not match the service model: %s", operation.name, mismatch)
         record_mismatches(report, f"response {operation.service_model.service_name} {operation.name}", mismatches)
-
-
-_GLOBAL = ("iam", "budgets", "cloudfront", "route53")
-_JSON = {"fsx": lustre.ACTIONS, "servicequotas": service_quotas.ACTIONS, "pricing": pricing.ACTIONS}
-_MOTO_HANDLERS = {"iam": StrictIam, "scheduler": StrictScheduler, "ssm": StrictSsm, "sts": StrictSts}
-"""Handlers that override single actions of moto's handlers."""
 
 
 class Services:

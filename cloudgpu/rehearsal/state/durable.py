@@ -10,6 +10,9 @@ from cloudgpu import files
 from cloudgpu.errors import StateError
 from cloudgpu.paths import unwritable_error
 
+SIZE: Final = 2 * files.MIB
+"""Size of the file in bytes: enough to save a batch and new snapshots of a region with hundreds of instances."""
+
 
 class NotSavedError(StateError):
     """A call could not be saved to disk and therefore had no effect."""
@@ -29,10 +32,6 @@ def write_durably(path: Path, content: bytes) -> None:
         files.replace(path, content)
     except OSError as err:
         raise unwritable_error(path, err) from err
-
-
-SIZE: Final = 2 * files.MIB
-"""Size of the file in bytes: enough to save a batch and new snapshots of a region with hundreds of instances."""
 
 
 class Reserve:

@@ -81,6 +81,14 @@ MOVED_MODULES = {
     "cloudgpu.rehearsal.state.pickling": "cloudgpu.rehearsal.state.store",
 }
 """Module name in snapshots from version 0.1.0 and later -> current module name."""
+_FORMAT = f"cloudgpu-rehearsal 1 moto {version('moto')} python {sys.version_info[:2]}\n".encode()
+_DURABLE = ("ec2@", "efs@", "iam@", "s3@", "ssm@", "sts@", "kms@", "scheduler@")
+_log = logging.getLogger(__name__)
+_DIGEST_ATTRIBUTE = "_rehearsal_digest"
+_RESET = command("cloudgpu", "rehearsal", "reset")
+_BATCH = "batch"
+_STATE_BYTES = 1 << 30
+_OBJECT_BYTES = 5 << 30
 
 
 def current_module(name: str) -> str:
@@ -128,16 +136,6 @@ def _blank(module: str, code: bytes, defaults: tuple[Any, ...] | None, cells: in
 def _fill(function: FunctionType, contents: list[Any]) -> None:
     for cell, value in zip(function.__closure__ or (), contents, strict=True):
         cell.cell_contents = value
-
-
-_FORMAT = f"cloudgpu-rehearsal 1 moto {version('moto')} python {sys.version_info[:2]}\n".encode()
-_DURABLE = ("ec2@", "efs@", "iam@", "s3@", "ssm@", "sts@", "kms@", "scheduler@")
-_log = logging.getLogger(__name__)
-_DIGEST_ATTRIBUTE = "_rehearsal_digest"
-_RESET = command("cloudgpu", "rehearsal", "reset")
-_BATCH = "batch"
-_STATE_BYTES = 1 << 30
-_OBJECT_BYTES = 5 << 30
 
 
 class Store:

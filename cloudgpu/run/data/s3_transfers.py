@@ -24,6 +24,10 @@ from cloudgpu.text import plural, printable, size_text
 
 NO_SUCH_KEY = "NoSuchKey"
 """S3 error code for a missing object."""
+_NAME: Final = "outputs"
+"""Name that distinguishes this upload from the checkpoint upload in the agent."""
+_NODE_DIRECTORY: Final = r"(?i)node-(?:0|[1-9][0-9]*)(?:/|\Z)"
+"""Pattern of the paths that are in the directory of a node. Some file systems ignore the case of names."""
 
 
 def resume_uri(recipe: Recipe) -> str:
@@ -117,12 +121,6 @@ def skipped_files_clause(answer: Mapping[str, Any]) -> str:
 def _dataset(checkpoint: Checkpoint, origin: str) -> Data:
     to = PurePosixPath("/") / checkpoint.path
     return Data.model_validate({"name": "checkpoint", "from": origin, "to": str(to)})
-
-
-_NAME: Final = "outputs"
-"""Name that distinguishes this upload from the checkpoint upload in the agent."""
-_NODE_DIRECTORY: Final = r"(?i)node-(?:0|[1-9][0-9]*)(?:/|\Z)"
-"""Pattern of the paths that are in the directory of a node. Some file systems ignore the case of names."""
 
 
 def place_on_head(path: str) -> str:

@@ -21,6 +21,21 @@ ALWAYS_IGNORED = frozenset({b".git", b".cloudgpu-part"})
 
 GIT_NAME = b".gitignore"
 OWN_NAME = b".cloudgpuignore"
+_POINTER: Final = b"gitdir: "
+_SIGNATURE: Final = b"DIRC"
+_VERSIONS: Final = (2, 3, 4)
+_COMPRESSED: Final = 4
+"""Index version in which a name continues the previous name."""
+_STAT_BYTES: Final = 40
+_MODE: Final = struct.Struct(">24xL")
+"""The mode of an index entry, after two times, a device and an inode."""
+_EXTENDED: Final = 0x4000
+_HASH_BYTES: Final = {"sha256": 32}
+_SPLIT: Final = b"link"
+_SECTION: Final = re.compile(r"\s*\[\s*(?P<section>[A-Za-z0-9.-]+)\s*\]")
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
+_COMMENT: Final = re.compile(r"[#;]")
+_TRUE: Final = frozenset({"", "true", "yes", "on", "1"})
 
 
 @dataclass(frozen=True)
@@ -141,22 +156,7 @@ def _trim(line: bytes) -> bytes:
     return bare + b" " if backslashes % 2 and bare != line else bare
 
 
-_POINTER: Final = b"gitdir: "
-_SIGNATURE: Final = b"DIRC"
-_VERSIONS: Final = (2, 3, 4)
-_COMPRESSED: Final = 4
-"""Index version in which a name continues the previous name."""
-_STAT_BYTES: Final = 40
-_MODE: Final = struct.Struct(">24xL")
-"""The mode of an index entry, after two times, a device and an inode."""
-_EXTENDED: Final = 0x4000
 _GITLINK, _TREE, _TYPE = 0o160000, 0o040000, 0o170000
-_HASH_BYTES: Final = {"sha256": 32}
-_SPLIT: Final = b"link"
-_SECTION: Final = re.compile(r"\s*\[\s*(?P<section>[A-Za-z0-9.-]+)\s*\]")
-_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
-_COMMENT: Final = re.compile(r"[#;]")
-_TRUE: Final = frozenset({"", "true", "yes", "on", "1"})
 
 
 class UnreadableIndexError(Exception):

@@ -28,6 +28,22 @@ from cloudgpu.ssh.transfer.node_tree import EXTENT, MARK, Entry, is_folder
 from cloudgpu.ssh.transfer.receive import DownloadDirectory, ReceiveStream
 
 _CHUNK_BYTES = 1 << 20
+_ROUNDS = 3
+_PUT = """
+case "$1" in \\~/*) to=$HOME/${1#\\~/} ;; *) to=$1 ;; esac
+case "$to" in */*) mkdir -p -- "${to%/*}/" || exit 1 ;; esac
+part=$to.part.$$
+umask 077
+trap 'rm -f -- "$part"' EXIT
+cat > "$part" || exit 1
+[ "$(wc -c < "$part")" -eq "$2" ] || { echo "the transfer was interrupted" >&2; exit 1; }
+chmod "$3" "$part" && mv -f -- "$part" "$to"
+"""
+_GET = """
+case "$1" in \\~/*) from=$HOME/${1#\\~/} ;; *) from=$1 ;; esac
+printf '\\036cloudgpu\\036'
+exec cat -- "$from"
+"""
 
 
 class Contents:
@@ -121,24 +137,6 @@ def _stored(source: Path, entry: Entry) -> int:
         return entry.size if entry.link is not None else min(entry.size, stored_bytes((source / entry.path).stat()))
     except OSError:
         return entry.size
-
-
-_ROUNDS = 3
-_PUT = """
-case "$1" in \\~/*) to=$HOME/${1#\\~/} ;; *) to=$1 ;; esac
-case "$to" in */*) mkdir -p -- "${to%/*}/" || exit 1 ;; esac
-part=$to.part.$$
-umask 077
-trap 'rm -f -- "$part"' EXIT
-cat > "$part" || exit 1
-[ "$(wc -c < "$part")" -eq "$2" ] || { echo "the transfer was interrupted" >&2; exit 1; }
-chmod "$3" "$part" && mv -f -- "$part" "$to"
-"""
-_GET = """
-case "$1" in \\~/*) from=$HOME/${1#\\~/} ;; *) from=$1 ;; esac
-printf '\\036cloudgpu\\036'
-exec cat -- "$from"
-"""
 
 
 def put_bytes(host: TransferConnection, content: bytes, path: str, *, mode: int) -> None:

@@ -34,6 +34,7 @@ NODE_PLATFORM: Final = "linux/amd64"
 _LARGEST: Final = 2**50
 """One pebibyte. A larger size is treated as invalid."""
 _LONGEST_NAME: Final = 40
+_WITHIN_S: Final = 5.0
 
 
 def digests_by_platform(content: Mapping[str, Any]) -> dict[str, str]:
@@ -80,9 +81,6 @@ def config_digest(manifest: Mapping[str, Any]) -> str:
 
 def _dicts(listed: object) -> list[Mapping[str, Any]]:
     return [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
-
-
-_WITHIN_S: Final = 5.0
 
 
 class RegistryImages:

@@ -25,6 +25,16 @@ from cloudgpu.errors import BadRequestError, CloudGpuError
 _APPEAR_S: Final = 60
 _NO_ENCRYPTION: Final = "ServerSideEncryptionConfigurationNotFoundError"
 """Error code for a bucket without encryption settings. Only buckets created before 2023 can lack them."""
+_BLOCKS: Mapping[str, str] = {
+    "blockPublicAcls": "BlockPublicAcls",
+    "blockPublicPolicy": "BlockPublicPolicy",
+    "ignorePublicAcls": "IgnorePublicAcls",
+    "restrictPublicBuckets": "RestrictPublicBuckets",
+}
+_BY_DEFAULT = "applyServerSideEncryptionByDefault"
+_RELEASE_S: Final = 300
+_DEFAULT_REGION: Final = "us-east-1"
+"""Default region of S3, which S3 rejects as a location constraint."""
 
 
 class BucketPartHandler(DescribedHandler):
@@ -96,14 +106,6 @@ class BucketPartHandler(DescribedHandler):
         """Send the call that deletes the setting."""
 
 
-_BLOCKS: Mapping[str, str] = {
-    "blockPublicAcls": "BlockPublicAcls",
-    "blockPublicPolicy": "BlockPublicPolicy",
-    "ignorePublicAcls": "IgnorePublicAcls",
-    "restrictPublicBuckets": "RestrictPublicBuckets",
-}
-
-
 class BucketPublicAccessBlockHandler(BucketPartHandler):
     """Handler for `aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock`."""
 
@@ -123,9 +125,6 @@ class BucketPublicAccessBlockHandler(BucketPartHandler):
 
     def _unset(self, s3: Any, bucket: str) -> None:  # noqa: ANN401
         s3.delete_public_access_block(Bucket=bucket)
-
-
-_BY_DEFAULT = "applyServerSideEncryptionByDefault"
 
 
 class BucketEncryptionHandler(BucketPartHandler):
@@ -169,11 +168,6 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     if encryption.get("KMSMasterKeyID"):
         default["kmsMasterKeyId"] = encryption["KMSMasterKeyID"]
     return {_BY_DEFAULT: default, "bucketKeyEnabled": bool(row.get("BucketKeyEnabled"))}
-
-
-_RELEASE_S: Final = 300
-_DEFAULT_REGION: Final = "us-east-1"
-"""Default region of S3, which S3 rejects as a location constraint."""
 
 
 class BucketHandler(DescribedHandler):

@@ -42,6 +42,9 @@ from cloudgpu.state.node_logs import mention
 from cloudgpu.text import command
 
 _RANDOM = SystemRandom()
+__all__ = ["ProvisionedCluster", "Provisioning", "Requester"]
+_START_POLL_S = 30.0
+"""Poll interval in seconds. Short sleeps keep the wait accurate even if this machine is suspended."""
 
 
 class CapacityRetry:
@@ -89,12 +92,6 @@ def _with_count(err: NoCapacityError, count: int, limit: timedelta) -> NoCapacit
     duration = DurationS(int(limit.total_seconds()))
     message = f"{err.message} after {count} rounds in {duration}"
     return NoCapacityError(message, tried=err.tried, passing=err.passing, hint=err.hint)
-
-
-__all__ = ["ProvisionedCluster", "Provisioning", "Requester"]
-
-_START_POLL_S = 30.0
-"""Poll interval in seconds. Short sleeps keep the wait accurate even if this machine is suspended."""
 
 
 class Provisioning:

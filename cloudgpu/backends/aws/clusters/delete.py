@@ -44,6 +44,9 @@ from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 
+_SETTLE_S = 20.0
+"""Seconds that may pass before a tag search on AWS lists a new resource."""
+
 
 @dataclass(frozen=True)
 class UnrecordedResult:
@@ -128,10 +131,6 @@ def _not_yours(name: str, resource: TaggedResource) -> UsageError:
     owner = resource.tags.get(OWNER_TAG, "")
     message = f"cluster {name} in {resource.region} belongs to {owner}; nothing was deleted"
     return UsageError(message, hint=command("cloudgpu", "down", name, CLOUDGPU_OWNER=owner))
-
-
-_SETTLE_S = 20.0
-"""Seconds that may pass before a tag search on AWS lists a new resource."""
 
 
 def stack_of(home: Home, record: ClusterRecord, region: str = "") -> Stack:

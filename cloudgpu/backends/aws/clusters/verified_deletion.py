@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 _LISTED_AFTER = timedelta(minutes=15)
 _KINDS: Mapping[Part, str] = {"gateway": "nat-gateway", "elastic-ips": "elastic-ip"}
+NODE_KINDS = ("fleet", "instance")
+ResourceFilter = Callable[[TaggedResource], bool]
+_AT_ONCE = 8
+"""Maximum number of regions processed at the same time."""
 
 
 @dataclass(frozen=True)
@@ -165,14 +169,6 @@ def _network(context: CloudContext, entry: LedgerEntry) -> tuple[Lifetime, ...]:
         return tuple(context.cloud.network_lifetimes(entry.spending.region, entry.spending.entry_id.partition("/")[0]))
     except CloudGpuError:
         return ()
-
-
-NODE_KINDS = ("fleet", "instance")
-
-ResourceFilter = Callable[[TaggedResource], bool]
-
-_AT_ONCE = 8
-"""Maximum number of regions processed at the same time."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,12 @@ from cloudgpu.engine.direct.delete import WORKERS
 from cloudgpu.engine.direct.program.resource_monitor import Monitor
 from cloudgpu.errors import BadRequestError, CloudGpuError, UnsupportedError
 
+_ORGANIZATION: Final = "organization"  # Pulumi's value for backends without organizations
+_NOT_SUPPORTED: Final = "The Pulumi CLI does not support "
+_SEVERITIES: Final = {engine_pb2.INFO: "info", engine_pb2.WARNING: "warning", engine_pb2.ERROR: "error"}
+_ONE_AT_A_TIME: Final = threading.Lock()
+"""Held while a program runs, because programs share `sys.path` and `sys.modules`."""
+
 
 @dataclass(frozen=True)
 class Project:
@@ -88,13 +94,6 @@ def _defaults(project: str, config: object) -> dict[str, str]:
             name = key if ":" in key else f"{project}:{key}"
             defaults[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return defaults
-
-
-_ORGANIZATION: Final = "organization"  # Pulumi's value for backends without organizations
-_NOT_SUPPORTED: Final = "The Pulumi CLI does not support "
-_SEVERITIES: Final = {engine_pb2.INFO: "info", engine_pb2.WARNING: "warning", engine_pb2.ERROR: "error"}
-_ONE_AT_A_TIME: Final = threading.Lock()
-"""Held while a program runs, because programs share `sys.path` and `sys.modules`."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,11 @@ from cloudgpu.errors import BadRequestError, UnsupportedError
 
 _PART: Final = re.compile(r"""\.?(?:\["((?:[^"\\]|\\.)*)"\]|\[([0-9]+|\*)\]|([^.\[\]"]+))""")
 _ABSENT: Final = object()
+PROVIDER_MAJORS: Final[Mapping[str, int]] = {"aws": 7}
+"""Major versions of the providers whose behavior the handlers implement."""
+_Request = resource_pb2.RegisterResourceRequest
+PROVIDER_PREFIX: Final = "pulumi:providers:"
+"""Prefix of the type token of an explicit provider."""
 
 
 def parse(text: str) -> Path:
@@ -95,14 +100,6 @@ def _put(container: Any, part: str | int, value: Any) -> None:  # noqa: ANN401
     if isinstance(container, dict) or (isinstance(part, int) and part < len(container)):
         container[part] = copy.deepcopy(value)
 
-
-PROVIDER_MAJORS: Final[Mapping[str, int]] = {"aws": 7}
-"""Major versions of the providers whose behavior the handlers implement."""
-
-_Request = resource_pb2.RegisterResourceRequest
-
-PROVIDER_PREFIX: Final = "pulumi:providers:"
-"""Prefix of the type token of an explicit provider."""
 
 _REFUSED: Final[Mapping[str, Callable[[_Request], object]]] = {
     "provider": lambda request: request.provider or request.providers or request.type.startswith(PROVIDER_PREFIX),

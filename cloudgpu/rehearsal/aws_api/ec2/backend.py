@@ -41,6 +41,8 @@ from cloudgpu.rehearsal.state.records import SavedAnswer, records_of
 # DescribeTags derives the type of a resource from its ID, and moto's placement groups have none.
 EC2_PREFIX_TO_RESOURCE["pg"] = "placement-group"
 EC2_RESOURCE_TO_PREFIX["placement-group"] = "pg"
+_CHECKS_ITSELF = ("RunInstances",)
+"""Actions that handle `DryRun` themselves, after they have validated the parameters."""
 
 
 @rule("CreateTags")
@@ -86,10 +88,6 @@ def _update_copies(call: ParsedRequest, ids: list[str]) -> None:
         for group in call.records.placement_groups.values():
             if group.id == resource_id:
                 group.tags = tags
-
-
-_CHECKS_ITSELF = ("RunInstances",)
-"""Actions that handle `DryRun` themselves, after they have validated the parameters."""
 
 
 class StrictEc2(EC2Response):

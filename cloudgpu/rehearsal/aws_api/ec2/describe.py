@@ -30,6 +30,14 @@ from cloudgpu.rehearsal.aws_api.ec2.instance_types import is_nitro
 from cloudgpu.rehearsal.aws_api.launch.instances import find
 
 _MODIFIED = ("size", "volume_type", "iops", "throughput")
+_TAG = "tag:"
+_ANY_TAG = "tag:*"
+_CONSOLE_BYTES = 65536
+_POSTED_S = 240.0
+"""Seconds after the launch at which the console output is posted for calls without `Latest`.
+
+EC2 says only "shortly after" a boot (API reference, GetConsoleOutput); users report minutes.
+"""
 
 
 @cache
@@ -76,10 +84,6 @@ def modify_volume(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
             setattr(modification, f"original_{name}", value)
             setattr(modification, f"target_{name}", getattr(volume, name))
     return response
-
-
-_TAG = "tag:"
-_ANY_TAG = "tag:*"
 
 
 def reject_unknown_filters(action: str, params: Mapping[str, Any]) -> None:
@@ -131,13 +135,6 @@ def paginate_response(action: str, params: dict[str, Any], response: ActionResul
     rows, token = paginate_rows(list(members.get(key) or []), params)
     return ActionResult({**members, key: rows, "NextToken": token})
 
-
-_CONSOLE_BYTES = 65536
-_POSTED_S = 240.0
-"""Seconds after the launch at which the console output is posted for calls without `Latest`.
-
-EC2 says only "shortly after" a boot (API reference, GetConsoleOutput); users report minutes.
-"""
 
 moto_utils.filter_dict_attribute_mapping.update(
     {

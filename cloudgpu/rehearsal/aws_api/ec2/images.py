@@ -19,6 +19,16 @@ from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, rule
 
 _NAME = re.compile(r"[A-Za-z0-9()\[\] ./'@_-]{3,128}")
 _SOURCE_STATES = ("running", "stopped", "stopping", "pending")
+_UBUNTU = "/aws/service/canonical/ubuntu/server"
+_DLAMI = "/aws/service/deeplearning/ami/x86_64"
+_AMAZON_LINUX = "/aws/service/ami-amazon-linux-latest"
+IMAGE_FOLDERS = (f"{_UBUNTU}/", f"{_DLAMI}/", f"{_AMAZON_LINUX}/", "/aws/service/ecs/optimized-ami/")
+"""Folders of Parameter Store in which every parameter describes a machine image.
+
+A parameter in these folders exists only if its image does: moto also has parameters whose images no launch knows.
+"""
+_DLAMI_GIB = 75
+"""Root size in GiB of a GPU image with several CUDA toolkits, as users report it: "expect size >= 75GB"."""
 
 
 class MadeAmi(Ami):
@@ -136,17 +146,7 @@ def _root_gib(call: ParsedRequest, instance: Any) -> int:  # noqa: ANN401
     return max((int(volume.size) for volume in attached if volume is not None), default=8)
 
 
-_UBUNTU = "/aws/service/canonical/ubuntu/server"
-_DLAMI = "/aws/service/deeplearning/ami/x86_64"
-_AMAZON_LINUX = "/aws/service/ami-amazon-linux-latest"
 _CANONICAL, _AMAZON, _LINUX_TEAM = "099720109477", "898082745236", "137112412989"
-IMAGE_FOLDERS = (f"{_UBUNTU}/", f"{_DLAMI}/", f"{_AMAZON_LINUX}/", "/aws/service/ecs/optimized-ami/")
-"""Folders of Parameter Store in which every parameter describes a machine image.
-
-A parameter in these folders exists only if its image does: moto also has parameters whose images no launch knows.
-"""
-_DLAMI_GIB = 75
-"""Root size in GiB of a GPU image with several CUDA toolkits, as users report it: "expect size >= 75GB"."""
 
 
 @dataclass(frozen=True)

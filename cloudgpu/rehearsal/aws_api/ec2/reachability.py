@@ -24,6 +24,36 @@ _NFS: Final = 2049
 _LUSTRE: Final = 988
 _DISK: Final = "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_"
 Pairs = tuple[tuple[str, str], ...]
+CALLER_ADDRESS = ipaddress.ip_address("127.0.0.1")
+"""Source address that nodes see for every caller on this machine."""
+ACCESS_CHANGING_ACTIONS = frozenset(
+    {
+        "AssociateAddress",
+        "AttachVolume",
+        "AuthorizeSecurityGroupIngress",
+        "AuthorizeSecurityGroupEgress",
+        "RevokeSecurityGroupIngress",
+        "RevokeSecurityGroupEgress",
+        "ModifyInstanceAttribute",
+        "ModifyNetworkInterfaceAttribute",
+        "CreateRoute",
+        "DeleteRoute",
+        "ReplaceRoute",
+        "AssociateRouteTable",
+        "DisassociateRouteTable",
+        "ReplaceRouteTableAssociation",
+        "AttachInternetGateway",
+        "CreateVpcEndpoint",
+        "DeleteVpcEndpoints",
+        "DetachInternetGateway",
+        "DisassociateAddress",
+        "DetachVolume",
+        "DeleteNatGateway",
+    }
+)
+_EVERYWHERE = "0.0.0.0/0"
+"""Nodes have no IPv6 address, so that a rule for all of IPv6 lets nothing out."""
+_log = logging.getLogger(__name__)
 
 
 def mount_sources(backend: Any, instance: Any, *, buckets: bool) -> Pairs:  # noqa: ANN401 - moto is untyped
@@ -91,37 +121,7 @@ def _allows_mount(backend: Any, server_groups: Iterable[str], client_groups: set
     return False
 
 
-CALLER_ADDRESS = ipaddress.ip_address("127.0.0.1")
-"""Source address that nodes see for every caller on this machine."""
-ACCESS_CHANGING_ACTIONS = frozenset(
-    {
-        "AssociateAddress",
-        "AttachVolume",
-        "AuthorizeSecurityGroupIngress",
-        "AuthorizeSecurityGroupEgress",
-        "RevokeSecurityGroupIngress",
-        "RevokeSecurityGroupEgress",
-        "ModifyInstanceAttribute",
-        "ModifyNetworkInterfaceAttribute",
-        "CreateRoute",
-        "DeleteRoute",
-        "ReplaceRoute",
-        "AssociateRouteTable",
-        "DisassociateRouteTable",
-        "ReplaceRouteTableAssociation",
-        "AttachInternetGateway",
-        "CreateVpcEndpoint",
-        "DeleteVpcEndpoints",
-        "DetachInternetGateway",
-        "DisassociateAddress",
-        "DetachVolume",
-        "DeleteNatGateway",
-    }
-)
 _SSH, _HTTPS = 22, 443
-_EVERYWHERE = "0.0.0.0/0"
-"""Nodes have no IPv6 address, so that a rule for all of IPv6 lets nothing out."""
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ from moto.core.responses import ActionResult
 
 from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, rule
 
+_LOCAL = "local"
+_EVERYWHERE = "0.0.0.0/0"
+
 
 @rule("DeleteSubnet")
 def delete_subnet(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
@@ -44,10 +47,6 @@ def _forget_associations(call: ParsedRequest, subnet_id: str) -> None:
     for table in call.backend.route_tables.values():
         for association_id in [name for name, target in table._associations.items() if target == subnet_id]:
             del table._associations[association_id]
-
-
-_LOCAL = "local"
-_EVERYWHERE = "0.0.0.0/0"
 
 
 @rule("CreateRoute")

@@ -13,6 +13,7 @@ from moto.ec2.models.elastic_network_interfaces import NetworkInterface
 from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, rule
 
 NetworkInterface.group_set = property(lambda interface: interface._group_set)  # type: ignore[assignment, method-assign]
+_ALL = "-1"
 
 
 @rule("ModifyNetworkInterfaceAttribute")
@@ -34,9 +35,6 @@ def modify_instance(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's respon
     if call.params.get("Groups") and 0 in instance.nics:
         instance.nics[0]._group_set = list(instance.security_groups)
     return response
-
-
-_ALL = "-1"
 
 
 @rule("DeleteSecurityGroup")

@@ -18,6 +18,22 @@ from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest, merge
 from cloudgpu.rehearsal.aws_api.launch.validation import validate_launch
 from cloudgpu.rehearsal.state.records import FleetRecord
 
+_MAX_CONSTRAINED_TARGET = 1000
+_LOWEST_PRICE = "lowestPrice"
+"""Strategy as EC2 returns it. Requests may spell it this way, too, or `lowest-price` as the service model does.
+
+Source: the AWS CLI's example of describe-fleets, and Terraform's AWS provider, which sends and expects this spelling.
+The other strategies are spelled as in the service model.
+"""
+_SPOT_DEFAULTS = {"AllocationStrategy": _LOWEST_PRICE, "InstanceInterruptionBehavior": "terminate"}
+_ON_DEMAND_DEFAULTS = {"AllocationStrategy": _LOWEST_PRICE}
+_NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+_FLEET_CODES = {"Unsupported": "InvalidFleetConfiguration"}
+"""Code of RunInstances -> code in a fleet's errors, as in github.com/aws/karpenter-provider-aws issues 476, 2243."""
+_RECORDED = ("Unsupported", "InvalidInstanceType", "InvalidParameterValue", "InvalidBlockDeviceMapping", _NO_SPOT_ROLE)
+_ABSENT = re.compile(r"\.(NotFound|Unknown)$")
+_OPTIONS = {"on-demand": "OnDemandOptions", "spot": "SpotOptions", "capacity-block": "OnDemandOptions"}
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -70,23 +86,6 @@ def _fill(pools: Sequence[Pool], target: int) -> dict[int, int]:
             plan[pool.index] = count
             remaining -= count
     return plan
-
-
-_MAX_CONSTRAINED_TARGET = 1000
-_LOWEST_PRICE = "lowestPrice"
-"""Strategy as EC2 returns it. Requests may spell it this way, too, or `lowest-price` as the service model does.
-
-Source: the AWS CLI's example of describe-fleets, and Terraform's AWS provider, which sends and expects this spelling.
-The other strategies are spelled as in the service model.
-"""
-_SPOT_DEFAULTS = {"AllocationStrategy": _LOWEST_PRICE, "InstanceInterruptionBehavior": "terminate"}
-_ON_DEMAND_DEFAULTS = {"AllocationStrategy": _LOWEST_PRICE}
-_NO_SPOT_ROLE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
-_FLEET_CODES = {"Unsupported": "InvalidFleetConfiguration"}
-"""Code of RunInstances -> code in a fleet's errors, as in github.com/aws/karpenter-provider-aws issues 476, 2243."""
-_RECORDED = ("Unsupported", "InvalidInstanceType", "InvalidParameterValue", "InvalidBlockDeviceMapping", _NO_SPOT_ROLE)
-_ABSENT = re.compile(r"\.(NotFound|Unknown)$")
-_OPTIONS = {"on-demand": "OnDemandOptions", "spot": "SpotOptions", "capacity-block": "OnDemandOptions"}
 
 
 @dataclass(frozen=True)

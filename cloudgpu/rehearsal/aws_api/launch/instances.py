@@ -22,6 +22,9 @@ from cloudgpu.rehearsal.state.records import NodeRecord
 
 _CARD_STEP = 1000
 _EFA = ("efa", "efa-only")
+_DEFAULT_TYPE = "m1.small"
+"""Type of an instance for which neither the request nor its template names one (EC2 API reference, RunInstances)."""
+STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 
 
 @dataclass(frozen=True)
@@ -196,11 +199,6 @@ def _set_profile(call: ParsedRequest, request: MergedLaunchRequest, instance: An
         return ""
     instance.iam_instance_profile = {"Arn": profile.arn, "Id": profile.id}
     return str(profile.roles[0].name) if profile.roles else ""
-
-
-_DEFAULT_TYPE = "m1.small"
-"""Type of an instance for which neither the request nor its template names one (EC2 API reference, RunInstances)."""
-STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 
 
 @rule("RunInstances")

@@ -16,6 +16,7 @@ from cloudgpu.rehearsal.state.records import Records, SavedAnswer
 _MAX_SAVED = 5000
 
 Key = tuple[str, str, str]
+_LAUNCH_TAGS = ("instance", "volume", "network-interface", "spot-instances-request")
 
 
 def response_key(action: str, params: dict[str, Any]) -> Key | None:
@@ -55,9 +56,6 @@ def save_response(records: Records, key: Key, answer: SavedAnswer) -> None:
     records.answers[key] = answer
     while len(records.answers) > _MAX_SAVED:
         del records.answers[next(iter(records.answers))]
-
-
-_LAUNCH_TAGS = ("instance", "volume", "network-interface", "spot-instances-request")
 
 
 @dataclass(frozen=True)

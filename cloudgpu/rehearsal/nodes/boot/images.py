@@ -16,6 +16,69 @@ from cloudgpu.rehearsal.nodes.visible_paths import VisiblePaths
 
 _FORMAT: Final = DocumentFormat("image package list")
 """In the file, the format number is a key beside the image IDs, which all begin with `ami-`."""
+_PROGRAM_FOLDER = "opt/cloudgpu"
+_STANDARD_FOLDERS = ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin")
+STUB_COMMANDS = (
+    *("shutdown", "poweroff", "halt", "reboot", "telinit", "init"),
+    *("systemctl", "systemd-run", "loginctl", "hostnamectl", "timedatectl", "localectl", "journalctl"),
+    *("apt-get", "apt", "apt-cache", "apt-mark", "aptitude", "add-apt-repository", "apt-key"),
+    *("dpkg", "snap", "yum", "dnf", "rpm"),
+    *("modprobe", "insmod", "rmmod", "depmod", "dkms", "kexec", "sysctl", "hwclock", "ldconfig", "update-grub"),
+    *("update-initramfs", "nvidia-smi", "nvidia-persistenced", "nvidia-modprobe", "fi_info", "cloud-init"),
+    "nv-fabricmanager",
+    *("mount", "umount", "mountpoint", "mount-s3", "s3fs", "blkid", "mkfs.ext4", "mdadm", "modinfo"),
+    *("iptables", "ip6tables", "nft", "ufw", "swapon", "swapoff", "mkswap"),
+)
+"""Commands that the node host simulates. On a node's PATH, they replace the machine's programs with the same names."""
+_STAND_IN = """\
+#!/bin/sh
+exec {python} -I -S {program} "${{0##*/}}" "$@"
+"""
+NO_EGRESS_FILE = "no-egress"
+"""Name of a file in a node's run directory. While the file exists, the node cannot access the internet."""
+NETWORK_COMMANDS = ("curl", "wget", "docker")
+"""Download programs. On a node without internet access, wrappers make downloads from other hosts fail."""
+_FETCHING = """\
+#!/bin/sh
+# Without access to the internet, connections that leave this node fail as on AWS.
+if [ -e "${{CLOUDGPU_NODE_RUN:-/run/cloudgpu}}/{mark}" ]; then
+    case "${{0##*/}} $*" in
+        *://127.*|*://localhost*|*://\\[::1\\]*) ;;
+        curl*://*) echo "curl: (28) Failed to connect: Connection timed out (simulated: no route to the internet)" >&2
+            exit 28 ;;
+        wget*://*) echo "wget: failed: Connection timed out (simulated: no route to the internet)" >&2
+            exit 4 ;;
+        "docker pull"*|"docker run"*|"docker login"*|"docker search"*)
+            echo "Error response from daemon: net/http: request canceled while waiting for connection" \\
+                "(Client.Timeout exceeded while awaiting headers) (simulated: no route to the internet)" >&2
+            exit 1 ;;
+    esac
+fi
+exec {real} "$@"
+"""
+_SUDO = """\
+#!/bin/sh
+# Commands on a simulated node need no further privileges: skip the options and run the command.
+shell=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --) shift; break ;;
+        --login|--shell) shell=yes; shift ;;
+        --user|--group|--host|--prompt|--chdir|--chroot|--close-from|--other-user) shift; [ $# -eq 0 ] || shift ;;
+        --*) shift ;;
+        -*[ughpCDRTU]) shift; [ $# -eq 0 ] || shift ;;
+        -*[is]*) shell=yes; shift ;;
+        -*[vVlkK]) exit 0 ;;
+        -*) shift ;;
+        [A-Za-z_]*=*) export "$1"; shift ;;
+        *) break ;;
+    esac
+done
+if [ $# -gt 0 ]; then exec "$@"; fi
+if [ -n "$shell" ]; then exec "${SHELL:-/bin/sh}"; fi
+echo "usage: sudo [options] command" >&2
+exit 1
+"""
 
 
 class Images:
@@ -42,75 +105,6 @@ class Images:
             return decode_as(dict[str, list[str]], _FORMAT.read(self._path, RECORD_BYTES))
         except (OSError, ValueError):
             return {}
-
-
-_PROGRAM_FOLDER = "opt/cloudgpu"
-_STANDARD_FOLDERS = ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin")
-STUB_COMMANDS = (
-    *("shutdown", "poweroff", "halt", "reboot", "telinit", "init"),
-    *("systemctl", "systemd-run", "loginctl", "hostnamectl", "timedatectl", "localectl", "journalctl"),
-    *("apt-get", "apt", "apt-cache", "apt-mark", "aptitude", "add-apt-repository", "apt-key"),
-    *("dpkg", "snap", "yum", "dnf", "rpm"),
-    *("modprobe", "insmod", "rmmod", "depmod", "dkms", "kexec", "sysctl", "hwclock", "ldconfig", "update-grub"),
-    *("update-initramfs", "nvidia-smi", "nvidia-persistenced", "nvidia-modprobe", "fi_info", "cloud-init"),
-    "nv-fabricmanager",
-    *("mount", "umount", "mountpoint", "mount-s3", "s3fs", "blkid", "mkfs.ext4", "mdadm", "modinfo"),
-    *("iptables", "ip6tables", "nft", "ufw", "swapon", "swapoff", "mkswap"),
-)
-"""Commands that the node host simulates. On a node's PATH, they replace the machine's programs with the same names."""
-
-_STAND_IN = """\
-#!/bin/sh
-exec {python} -I -S {program} "${{0##*/}}" "$@"
-"""
-
-NO_EGRESS_FILE = "no-egress"
-"""Name of a file in a node's run directory. While the file exists, the node cannot access the internet."""
-NETWORK_COMMANDS = ("curl", "wget", "docker")
-"""Download programs. On a node without internet access, wrappers make downloads from other hosts fail."""
-
-_FETCHING = """\
-#!/bin/sh
-# Without access to the internet, connections that leave this node fail as on AWS.
-if [ -e "${{CLOUDGPU_NODE_RUN:-/run/cloudgpu}}/{mark}" ]; then
-    case "${{0##*/}} $*" in
-        *://127.*|*://localhost*|*://\\[::1\\]*) ;;
-        curl*://*) echo "curl: (28) Failed to connect: Connection timed out (simulated: no route to the internet)" >&2
-            exit 28 ;;
-        wget*://*) echo "wget: failed: Connection timed out (simulated: no route to the internet)" >&2
-            exit 4 ;;
-        "docker pull"*|"docker run"*|"docker login"*|"docker search"*)
-            echo "Error response from daemon: net/http: request canceled while waiting for connection" \\
-                "(Client.Timeout exceeded while awaiting headers) (simulated: no route to the internet)" >&2
-            exit 1 ;;
-    esac
-fi
-exec {real} "$@"
-"""
-
-_SUDO = """\
-#!/bin/sh
-# Commands on a simulated node need no further privileges: skip the options and run the command.
-shell=
-while [ $# -gt 0 ]; do
-    case $1 in
-        --) shift; break ;;
-        --login|--shell) shell=yes; shift ;;
-        --user|--group|--host|--prompt|--chdir|--chroot|--close-from|--other-user) shift; [ $# -eq 0 ] || shift ;;
-        --*) shift ;;
-        -*[ughpCDRTU]) shift; [ $# -eq 0 ] || shift ;;
-        -*[is]*) shell=yes; shift ;;
-        -*[vVlkK]) exit 0 ;;
-        -*) shift ;;
-        [A-Za-z_]*=*) export "$1"; shift ;;
-        *) break ;;
-    esac
-done
-if [ $# -gt 0 ]; then exec "$@"; fi
-if [ -n "$shell" ]; then exec "${SHELL:-/bin/sh}"; fi
-echo "usage: sudo [options] command" >&2
-exit 1
-"""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,10 @@ READ_ONLY = "shared.ro"
 """Path at which nodes with namespaces see the same files read-only, relative to the node host's directory."""
 _FORMATTED = ".formatted"
 _OPEN = 0o777
+_FAILED = 32
+_TIMEOUT_S = 60.0
+_CACHE = "/tmp"  # noqa: S108 - in the node
+_OPTIONS = "allow_other,use_path_request_style,endpoint=us-east-1"
 
 
 class SharedFolderStore:
@@ -82,12 +86,6 @@ def _delete(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-_FAILED = 32
-_TIMEOUT_S = 60.0
-_CACHE = "/tmp"  # noqa: S108 - in the node
-_OPTIONS = "allow_other,use_path_request_style,endpoint=us-east-1"
 
 
 @dataclass(frozen=True)

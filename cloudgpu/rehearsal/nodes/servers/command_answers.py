@@ -19,22 +19,8 @@ NOT_STARTED = (
     f'See "systemctl status {PACKAGE}.service" and "journalctl -xeu {PACKAGE}.service" for details.\n'
 )
 """Error of `systemctl start` when Fabric Manager exits."""
-
-
-def is_unit(names: Sequence[str]) -> bool:
-    """Return True if one of these arguments is Fabric Manager's unit."""
-    return any(name.removesuffix(".service") == PACKAGE for name in names)
-
-
-def last_log_line(*, down: bool) -> str:
-    """Return the last line of the unit's journal."""
-    return f"{'Failed to start' if down else 'Started'} NVIDIA fabric manager service.\n"
-
-
 _QUESTIONS = frozenset({"is-active", "is-enabled", "is-failed", "status", "show", "list-timers", "is-system-running"})
 _ALWAYS_ACTIVE = frozenset({"ssh", "sshd", "cloud-init", "cloud-final", "cloud-config", "multi-user.target"})
-
-
 _APT = ("E: Failed to fetch http://archive.ubuntu.com/ubuntu/dists/: connection timed out", 100)
 _DNF = ("Error: Failed to download metadata for repo 'amazonlinux': Cannot download repomd.xml", 1)
 _FETCHERS: Mapping[str, tuple[str, int]] = {
@@ -53,6 +39,16 @@ _NOT_LOADED = (
     " driver is installed and running.\n\n"
 )
 _FETCHING_WORDS = frozenset({"update", "upgrade", "dist-upgrade", "full-upgrade", "install", "download", "refresh"})
+
+
+def is_unit(names: Sequence[str]) -> bool:
+    """Return True if one of these arguments is Fabric Manager's unit."""
+    return any(name.removesuffix(".service") == PACKAGE for name in names)
+
+
+def last_log_line(*, down: bool) -> str:
+    """Return the last line of the unit's journal."""
+    return f"{'Failed to start' if down else 'Started'} NVIDIA fabric manager service.\n"
 
 
 @dataclass(frozen=True)

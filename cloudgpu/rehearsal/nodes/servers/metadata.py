@@ -18,6 +18,23 @@ SPOT_RECLAIM_REASON = "AWS took the spot instance back"
 
 _META = "/latest/meta-data"
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
+_HEAD_LIMIT_BYTES = 16384
+_REQUEST_TIMEOUT_S = 10
+_LONGEST_TOKEN_S = 21600
+_ACCOUNT = "123456789012"
+_LINK_LOCAL = "169.254.169.254"
+"""Address of the service on EC2. cloud-init uses it in a node with a network of its own."""
+_VERSION = re.compile(r"/(?:latest|1\.0|20\d\d-\d\d-\d\d)(?=/|$)")
+"""The version in a path. Clients ask for a dated one: cloud-init for 2021-03-23, and for 2009-04-04 at least."""
+_KEYS = "/latest/meta-data/public-keys"
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+}
 
 
 def interruption_entries(end_epoch_s: float) -> Mapping[str, str]:
@@ -43,25 +60,6 @@ def notice_entries(spot_end_epoch_s: float, rebalance_epoch_s: float) -> Mapping
     if rebalance_epoch_s:
         notices |= rebalance_entries(rebalance_epoch_s)
     return notices
-
-
-_HEAD_LIMIT_BYTES = 16384
-_REQUEST_TIMEOUT_S = 10
-_LONGEST_TOKEN_S = 21600
-_ACCOUNT = "123456789012"
-_LINK_LOCAL = "169.254.169.254"
-"""Address of the service on EC2. cloud-init uses it in a node with a network of its own."""
-_VERSION = re.compile(r"/(?:latest|1\.0|20\d\d-\d\d-\d\d)(?=/|$)")
-"""The version in a path. Clients ask for a dated one: cloud-init for 2021-03-23, and for 2009-04-04 at least."""
-_KEYS = "/latest/meta-data/public-keys"
-_REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-}
 
 
 @dataclass(frozen=True)
