@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -87,6 +87,14 @@ def require_not_cancelled() -> None:
         raise Cancelled
 
 
+SIGNALS_S: Final = 0.25
+"""Longest time, in seconds, that the main thread blocks at once.
+
+Python handles a signal between two instructions of the main thread. A signal that arrives just before the thread
+blocks, or that the kernel delivers to another thread, does not wake it and would have no effect until the wait ends.
+"""
+
+
 class Clock(Protocol):
     """A source of wall-clock time in UTC and monotonic time, and a way to wait."""
 
@@ -114,7 +122,9 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """Block for this many seconds."""
         scope = _scope_of_thread()
-        if scope is None:
-            time.sleep(seconds)
-        else:
+        if scope is not None:
             scope._pause(seconds)
+            return
+        end = time.monotonic() + seconds
+        while (left_s := end - time.monotonic()) > 0:
+            time.sleep(min(left_s, SIGNALS_S))

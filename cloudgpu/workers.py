@@ -4,6 +4,7 @@
 the exit of Python: a Ctrl-C then has no effect while calls wait for nodes.
 """
 
+import contextlib
 import queue
 import threading
 import time
@@ -13,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final, ParamSpec, TypeVar
 
-from cloudgpu.clock import CancelScope
+from cloudgpu.clock import SIGNALS_S, CancelScope
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -21,6 +22,17 @@ T = TypeVar("T")
 
 _GRACE_S: Final = 0.5
 """Seconds that an interrupted caller waits for its calls to end, so that their last lines precede the command's."""
+
+
+class _Result(Future[T]):
+    """A future for which the main thread waits without missing a signal."""
+
+    def result(self, timeout: float | None = None) -> T:
+        """Return the result of the call, or raise its exception. Without a timeout, wait as long as it takes."""
+        while timeout is None and not self.done():
+            with contextlib.suppress(TimeoutError):
+                self.exception(SIGNALS_S)
+        return super().result(timeout)
 
 
 class Workers:
@@ -54,14 +66,15 @@ class Workers:
         try:
             self._dismiss()
             for thread in self._threads:
-                thread.join()
+                while thread.is_alive():
+                    thread.join(SIGNALS_S)
         except BaseException:
             self.cancel()
             raise
 
     def submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
         """Run a call in a thread; its result or exception is in the future."""
-        future: Future[T] = Future()
+        future: Future[T] = _Result()
         self._calls.put(partial(self._settle, future, partial(call, *args, **kwargs)))
         if len(self._threads) < self._limit:
             thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Final, TypeVar
 
+from cloudgpu.clock import SIGNALS_S
 from cloudgpu.engine.direct.deployment import Deployment, Gate
 from cloudgpu.engine.direct.diff import reject_protected
 from cloudgpu.engine.direct.intent_search import HOURLY_BILLED_TYPES, adopt, existing_resources, unanswered_creates
@@ -43,7 +44,7 @@ def run_in_dependency_order(first: Mapping[K, Set[K]], work: Callable[[K], None]
                     running[pool.submit(guarded, key)] = key
                 if not running:
                     return failures
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                for future in wait(running, SIGNALS_S, FIRST_COMPLETED).done:
                     _settle(future, running.pop(future), waiting, failures)
     finally:
         gate.wait()  # calls to AWS in progress are finished, because only their answers say what exists

@@ -1,6 +1,5 @@
 """Waits in the main thread and in threads end at SIGINT and SIGTERM, and at faults that a retry cannot heal."""
 
-import os
 import signal
 import socket
 import sys
@@ -45,7 +44,8 @@ class SignallingClock(SystemClock):
         if self._first.acquire(blocking=False):
             while not main_thread_waits():
                 time.sleep(0.001)
-            os.kill(os.getpid(), self._number)
+            # A signal that another thread receives does not wake the main thread, as one that comes before it blocks.
+            signal.pthread_kill(threading.get_ident(), self._number)
         super().sleep(HOURS_S)
 
 
