@@ -30,7 +30,7 @@ STRANGE = ["a b", "new\nline", "quo'te\"$x`y`", os.fsdecode(b"\xff\xfe"), "-rf",
 
 
 def plant(root: Path, contents: dict[str, bytes]) -> None:
-    for name, content in transfer.items():
+    for name, content in contents.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(content)
 
