@@ -123,7 +123,7 @@ def stop(home: Home) -> bool:
         if cloud is None:
             # The server exited without its nodes. Only a server can stop them and record that they stopped.
             cloud = ensure_running(home)
-        if _stop_server(cloud, clock):
+        if _stop_server(cloud, files, clock):
             break
     # A server that was killed while it stopped leaves a node host that is still stopping its nodes.
     process.wait_while(host.exiting, clock, f"the node host of {files.nodes} did not exit", files)
@@ -147,7 +147,7 @@ def _responding(files: RehearsalFiles, clock: Clock) -> RehearsalClient | None:
     return found[0] if found else None
 
 
-def _stop_server(cloud: RehearsalClient, clock: Clock) -> bool:
+def _stop_server(cloud: RehearsalClient, files: RehearsalFiles, clock: Clock) -> bool:
     """Stop a server, and wait until it has exited. Return False if it exited before the call, so its nodes may run."""
     try:
         request_stop(cloud)
@@ -157,7 +157,8 @@ def _stop_server(cloud: RehearsalClient, clock: Clock) -> bool:
             raise
         received = False  # another command stopped the server
     deadline = clock.monotonic() + process.STOP_LIMIT_S
-    while process.is_alive(cloud.pid):
+    # Its main thread may have exited while its other threads still hold the lock.
+    while process.is_alive(cloud.pid) or process.running_server_pid(files) == cloud.pid:
         if clock.monotonic() > deadline:
             message = f"the rehearsal server (pid {cloud.pid}) did not stop within {process.STOP_LIMIT_S:.0f} s"
             raise RehearsalError(message, hint=command("kill", str(cloud.pid)))
