@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.resources.handler import DescribedHandler, ExistingResource, HandlerContext, Properties
+from cloudgpu.aws.resources.handler import DescribedHandler, ExistingResource, HandlerContext, Properties, deleting
 from cloudgpu.aws.resources.network_part import NetworkPartHandler
-from cloudgpu.aws.session.errors import convert_errors, is_gone
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.retries import poll
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.errors import AuthError, CloudError, CloudGpuError
+from cloudgpu.errors import AuthError, CloudError
 
 _DELETED_STATES = frozenset({"deleted", "failed"})
 """States that count as deleted. A failed gateway is not billed, routes no traffic, and is removed by AWS."""
@@ -168,12 +168,8 @@ class EipAssociationHandler(DescribedHandler):
 
 
 def _disassociate(clients: Clients, association_id: str) -> None:
-    try:
-        with convert_errors(f"deleting address association {association_id}"):
-            clients.client("ec2").disassociate_address(AssociationId=association_id)
-    except CloudGpuError as err:
-        if not is_gone(err):
-            raise
+    with deleting(f"deleting address association {association_id}"):
+        clients.client("ec2").disassociate_address(AssociationId=association_id)
 
 
 def _described(clients: Clients, name: str, value: str) -> dict[str, Any] | None:

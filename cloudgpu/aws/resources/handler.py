@@ -1,15 +1,17 @@
 """The interface of resource handlers, and the base class that checks, compares and describes their properties."""
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, ClassVar, Final, Protocol
 
 from cloudgpu.aws.ec2.tagging import INTENT_TAG
-from cloudgpu.aws.session.errors import convert_response_errors
+from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, is_gone, is_in_use
+from cloudgpu.aws.session.retries import retry
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
-from cloudgpu.errors import BadRequestError, CloudError, QuotaError, UnsupportedError
+from cloudgpu.errors import BadRequestError, CloudError, CloudGpuError, QuotaError, UnsupportedError
 
 Properties = Mapping[str, Any]
 """Provider property names in camelCase, as Pulumi sends them, with plain Python values."""
@@ -181,6 +183,30 @@ def complete_interrupted(
         return settle()
     except (BadRequestError, QuotaError):
         return replace(as_found(), settled=False)
+
+
+@contextlib.contextmanager
+def deleting(what: str) -> Iterator[None]:
+    """Convert the errors of a deletion. A resource that no longer exists counts as deleted."""
+    try:
+        with convert_errors(what):
+            yield
+    except CloudGpuError as err:
+        if not is_gone(err):
+            raise
+
+
+def delete_when_unused(
+    ctx: HandlerContext, delete: Callable[[], None], limit_s: float, when: Callable[[CloudGpuError], bool] = is_in_use
+) -> bool:
+    """Delete a resource, and retry for up to `limit_s` seconds while others use it. Return False if it was gone."""
+    try:
+        retry(ctx.clock, delete, when=when, total_s=limit_s)
+    except CloudGpuError as err:
+        if not is_gone(err):
+            raise
+        return False
+    return True
 
 
 def require_existing(description: dict[str, Any] | None, what: str) -> dict[str, Any]:

@@ -10,12 +10,13 @@ from cloudgpu.aws.resources.handler import (
     Properties,
     all_tags,
     changed_tags,
+    delete_when_unused,
     is_ours,
     require_existing,
     tag_outputs,
 )
-from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use
-from cloudgpu.aws.session.retries import poll, retry
+from cloudgpu.aws.session.errors import convert_errors, is_gone
+from cloudgpu.aws.session.retries import poll
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError
 
@@ -55,13 +56,13 @@ class PlacementGroupHandler(DescribedHandler):
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state, or None if the group does not exist."""
         group = _described_group(ctx.clients, physical_id)
-        return _group_name(group, {"tags": tags_to_dict(group.get("Tags"))}) if group else None
+        return _existing_group(group, {"tags": tags_to_dict(group.get("Tags"))}) if group else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
         """Change the tags."""
         group = require_existing(_described_group(ctx.clients, physical_id), f"placement group {physical_id}")
         retag(ctx.clients, group["GroupId"], changed_tags(ctx, old), changed_tags(ctx, new))
-        return _group_name(_described_group(ctx.clients, physical_id) or group, new)
+        return _existing_group(_described_group(ctx.clients, physical_id) or group, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete the group once it contains no instances, and wait until AWS confirms the deletion."""
@@ -70,11 +71,7 @@ class PlacementGroupHandler(DescribedHandler):
             with convert_errors(f"deleting placement group {physical_id}"):
                 ctx.clients.client("ec2").delete_placement_group(GroupName=physical_id)
 
-        try:
-            retry(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
-        except CloudGpuError as err:
-            if not is_gone(err):
-                raise
+        delete_when_unused(ctx, attempt, _RELEASE_S)
         what = f"placement group {physical_id} to be deleted"
         poll(
             ctx.clock, lambda: _described_group(ctx.clients, physical_id) is None or None, what=what, total_s=_RELEASE_S
@@ -88,7 +85,7 @@ class PlacementGroupHandler(DescribedHandler):
             return group if group and group.get("State", "available") == "available" else None
 
         group = poll(ctx.clock, look, what=f"placement group {name} to become available", total_s=_APPEAR_S)
-        return _group_name(group, inputs)
+        return _existing_group(group, inputs)
 
 
 def _described_group(clients: Clients, name: str) -> dict[str, Any] | None:
@@ -103,7 +100,7 @@ def _described_group(clients: Clients, name: str) -> dict[str, Any] | None:
     return next((group for group in groups if group.get("State") != "deleted"), None)
 
 
-def _group_name(group: dict[str, Any], inputs: Properties) -> ExistingResource:
+def _existing_group(group: dict[str, Any], inputs: Properties) -> ExistingResource:
     outputs = {
         "arn": group.get("GroupArn", ""),
         "placementGroupId": group.get("GroupId", ""),
@@ -133,23 +130,23 @@ class KeyPairHandler(DescribedHandler):
                 PublicKeyMaterial=inputs["publicKey"].encode(),
                 TagSpecifications=[tag_specification("key-pair", all_tags(ctx, inputs))],
             )
-        return _physical(_described(ctx.clients, name) or {"KeyName": name}, inputs)
+        return _existing_key_pair(_described_key_pair(ctx.clients, name) or {"KeyName": name}, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
         """Return the key pair left behind by an interrupted `create` with this token, or None if there is none."""
-        row = _described(ctx.clients, inputs["keyName"])
-        return _physical(row, inputs) if row and is_ours(ctx, tags_to_dict(row.get("Tags"))) else None
+        row = _described_key_pair(ctx.clients, inputs["keyName"])
+        return _existing_key_pair(row, inputs) if row and is_ours(ctx, tags_to_dict(row.get("Tags"))) else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state, or None if the key pair does not exist."""
-        row = _described(ctx.clients, physical_id)
-        return _physical(row, {"tags": tags_to_dict(row.get("Tags"))}) if row else None
+        row = _described_key_pair(ctx.clients, physical_id)
+        return _existing_key_pair(row, {"tags": tags_to_dict(row.get("Tags"))}) if row else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
         """Change the tags."""
-        row = require_existing(_described(ctx.clients, physical_id), f"key pair {physical_id}")
+        row = require_existing(_described_key_pair(ctx.clients, physical_id), f"key pair {physical_id}")
         retag(ctx.clients, row["KeyPairId"], changed_tags(ctx, old), changed_tags(ctx, new))
-        return _physical(_described(ctx.clients, physical_id) or row, new)
+        return _existing_key_pair(_described_key_pair(ctx.clients, physical_id) or row, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete the key pair. AWS reports success even if the key pair does not exist."""
@@ -157,7 +154,7 @@ class KeyPairHandler(DescribedHandler):
             ctx.clients.client("ec2").delete_key_pair(KeyName=physical_id)
 
 
-def _described(clients: Clients, name: str) -> dict[str, Any] | None:
+def _described_key_pair(clients: Clients, name: str) -> dict[str, Any] | None:
     try:
         with convert_errors(f"describing key pair {name}"):
             response = clients.client("ec2").describe_key_pairs(KeyNames=[name], IncludePublicKey=True)
@@ -168,7 +165,7 @@ def _described(clients: Clients, name: str) -> dict[str, Any] | None:
     return next(iter(response["KeyPairs"]), None)
 
 
-def _physical(row: dict[str, Any], inputs: Properties) -> ExistingResource:
+def _existing_key_pair(row: dict[str, Any], inputs: Properties) -> ExistingResource:
     outputs = {
         "keyName": row["KeyName"],
         "keyPairId": row.get("KeyPairId", ""),

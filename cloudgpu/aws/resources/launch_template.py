@@ -13,6 +13,7 @@ from cloudgpu.aws.resources.handler import (
     Properties,
     all_tags,
     changed_tags,
+    deleting,
     is_ours,
     require_existing,
     tag_outputs,
@@ -207,12 +208,8 @@ class LaunchTemplateHandler(DescribedHandler):
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete the template with all its versions."""
-        try:
-            with convert_errors(f"deleting launch template {physical_id}"):
-                ctx.clients.client("ec2").delete_launch_template(LaunchTemplateId=physical_id)
-        except CloudGpuError as err:
-            if not is_gone(err):
-                raise
+        with deleting(f"deleting launch template {physical_id}"):
+            ctx.clients.client("ec2").delete_launch_template(LaunchTemplateId=physical_id)
 
 
 def _version_token(token: str, inputs: Properties) -> str:

@@ -13,14 +13,14 @@ from cloudgpu.aws.resources.handler import (
     all_tags,
     changed_tags,
     complete_interrupted,
+    delete_when_unused,
     is_ours,
     require_existing,
     tag_outputs,
 )
-from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use
-from cloudgpu.aws.session.retries import poll, retry
+from cloudgpu.aws.session.errors import convert_errors
+from cloudgpu.aws.session.retries import poll
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.errors import CloudGpuError
 
 _RELEASE_S = 600
 
@@ -76,11 +76,7 @@ class NetworkPartHandler(DescribedHandler):
             with convert_errors(f"deleting {self.kind} {physical_id}"):
                 self._unmake(ctx.clients, physical_id)
 
-        try:
-            retry(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
-        except CloudGpuError as err:
-            if not is_gone(err):
-                raise
+        delete_when_unused(ctx, attempt, _RELEASE_S)
 
     def _settled(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> ExistingResource:
         what = f"{self.kind} {physical_id} to become available"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.resources.handler import DescribedHandler, ExistingResource, HandlerContext, Properties
+from cloudgpu.aws.resources.handler import DescribedHandler, ExistingResource, HandlerContext, Properties, deleting
 from cloudgpu.aws.resources.network_part import NetworkPartHandler
 from cloudgpu.aws.session.errors import convert_errors, error_from_code, is_gone
 from cloudgpu.aws.session.retries import poll
@@ -314,12 +314,8 @@ class RouteTableAssociationHandler(DescribedHandler):
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete the association."""
-        try:
-            with convert_errors(f"deleting route table association {physical_id}"):
-                ctx.clients.client("ec2").disassociate_route_table(AssociationId=physical_id)
-        except CloudGpuError as err:
-            if not is_gone(err):
-                raise
+        with deleting(f"deleting route table association {physical_id}"):
+            ctx.clients.client("ec2").disassociate_route_table(AssociationId=physical_id)
 
 
 def _associations(clients: Clients, name: str, value: str) -> list[dict[str, Any]]:

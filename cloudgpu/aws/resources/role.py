@@ -14,10 +14,12 @@ from cloudgpu.aws.resources.handler import (
     all_tags,
     changed_tags,
     complete_interrupted,
+    delete_when_unused,
+    deleting,
     is_ours,
     tag_outputs,
 )
-from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use
+from cloudgpu.aws.session.errors import convert_errors, is_gone
 from cloudgpu.aws.session.retries import retry
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import AuthError, CloudGpuError
@@ -58,13 +60,13 @@ class InstanceProfileHandler(DescribedHandler):
         if not profile or not is_ours(ctx, tags_to_dict(profile.get("Tags"))):
             return None
         return complete_interrupted(
-            lambda: self._settled(ctx, inputs["name"], inputs), lambda: _profile_name(profile, inputs)
+            lambda: self._settled(ctx, inputs["name"], inputs), lambda: _existing_profile(profile, inputs)
         )
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state, or None if the profile does not exist."""
         profile = _described_profile(ctx.clients, physical_id)
-        return _profile_name(profile, {"tags": tags_to_dict(profile.get("Tags"))}) if profile else None
+        return _existing_profile(profile, {"tags": tags_to_dict(profile.get("Tags"))}) if profile else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
         """Change the role and the tags."""
@@ -87,11 +89,7 @@ class InstanceProfileHandler(DescribedHandler):
             with convert_errors(f"deleting instance profile {physical_id}"):
                 ctx.clients.client("iam").delete_instance_profile(InstanceProfileName=physical_id)
 
-        try:
-            retry(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
-        except CloudGpuError as err:
-            if not is_gone(err):
-                raise
+        delete_when_unused(ctx, attempt, _RELEASE_S)
 
     def _settled(self, ctx: HandlerContext, name: str, inputs: Properties) -> ExistingResource:
         """Make the profile's role match the inputs, whatever state an interrupted attempt left the profile in."""
@@ -104,7 +102,7 @@ class InstanceProfileHandler(DescribedHandler):
             retry(ctx.clock, lambda: _add(ctx.clients, name, requested), when=is_gone, total_s=_ROLE_WAIT_S)
         with convert_errors(f"describing instance profile {name}"):
             profile = ctx.clients.client("iam").get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
-        return _profile_name(profile, inputs)
+        return _existing_profile(profile, inputs)
 
 
 def _add(clients: Clients, name: str, role: str) -> None:
@@ -113,12 +111,8 @@ def _add(clients: Clients, name: str, role: str) -> None:
 
 
 def _remove(clients: Clients, name: str, role: str) -> None:
-    try:
-        with convert_errors(f"removing role {role} from instance profile {name}"):
-            clients.client("iam").remove_role_from_instance_profile(InstanceProfileName=name, RoleName=role)
-    except CloudGpuError as err:
-        if not is_gone(err):
-            raise
+    with deleting(f"removing role {role} from instance profile {name}"):
+        clients.client("iam").remove_role_from_instance_profile(InstanceProfileName=name, RoleName=role)
 
 
 def _roles(profile: dict[str, Any] | None) -> list[str]:
@@ -137,7 +131,7 @@ def _described_profile(clients: Clients, name: str) -> dict[str, Any] | None:
     return profile
 
 
-def _profile_name(profile: dict[str, Any], inputs: Properties) -> ExistingResource:
+def _existing_profile(profile: dict[str, Any], inputs: Properties) -> ExistingResource:
     outputs = {
         "arn": profile["Arn"],
         "uniqueId": profile["InstanceProfileId"],
@@ -164,35 +158,31 @@ class RolePolicyHandler(DescribedHandler):
     def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         """Add the policy to the role. Idempotent."""
         retry(ctx.clock, lambda: _put(ctx.clients, inputs), when=is_gone, total_s=_ROLE_WAIT_S)
-        return _policy_name(inputs)
+        return _existing_policy(inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
         """Update the text of the role's policy with this name, or return None if the role has no such policy."""
         if _text(ctx.clients, inputs["role"], inputs["name"]) is None:
             return None
         _put(ctx.clients, inputs)
-        return _policy_name(inputs)
+        return _existing_policy(inputs)
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state, or None if the role has no policy with this name."""
         role, name = physical_id.split(":", 1)
         text = _text(ctx.clients, role, name)
-        return None if text is None else _policy_name({"role": role, "name": name, "policy": text})
+        return None if text is None else _existing_policy({"role": role, "name": name, "policy": text})
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:  # noqa: ARG002
         """Change the policy text."""
         _put(ctx.clients, new)
-        return _policy_name(new)
+        return _existing_policy(new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete the policy from the role."""
         role, name = physical_id.split(":", 1)
-        try:
-            with convert_errors(f"deleting policy {name} of role {role}"):
-                ctx.clients.client("iam").delete_role_policy(RoleName=role, PolicyName=name)
-        except CloudGpuError as err:
-            if not is_gone(err):
-                raise
+        with deleting(f"deleting policy {name} of role {role}"):
+            ctx.clients.client("iam").delete_role_policy(RoleName=role, PolicyName=name)
 
 
 def _put(clients: Clients, inputs: Properties) -> None:
@@ -214,7 +204,7 @@ def _text(clients: Clients, role: str, name: str) -> str | None:
     return unquote(document) if isinstance(document, str) else json.dumps(document, sort_keys=True)
 
 
-def _policy_name(inputs: Properties) -> ExistingResource:
+def _existing_policy(inputs: Properties) -> ExistingResource:
     return ExistingResource(
         f"{inputs['role']}:{inputs['name']}", {key: inputs[key] for key in ("name", "role", "policy")}
     )
@@ -268,15 +258,17 @@ class RoleHandler(DescribedHandler):
 
         Return None if there is no such role.
         """
-        role = _described(ctx.clients, inputs["name"])
+        role = _described_role(ctx.clients, inputs["name"])
         if not role or not is_ours(ctx, tags_to_dict(role.get("Tags"))):
             return None
-        return complete_interrupted(lambda: self._settled(ctx, inputs["name"], inputs), lambda: _physical(role, inputs))
+        return complete_interrupted(
+            lambda: self._settled(ctx, inputs["name"], inputs), lambda: _existing_role(role, inputs)
+        )
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state, or None if the role does not exist."""
-        role = _described(ctx.clients, physical_id)
-        return _physical(role, {"tags": tags_to_dict(role.get("Tags"))}) if role else None
+        role = _described_role(ctx.clients, physical_id)
+        return _existing_role(role, {"tags": tags_to_dict(role.get("Tags"))}) if role else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
         """Change the trust policy, description, session duration, policies and tags."""
@@ -303,11 +295,7 @@ class RoleHandler(DescribedHandler):
             with convert_errors(f"deleting role {physical_id}"):
                 ctx.clients.client("iam").delete_role(RoleName=physical_id)
 
-        try:
-            retry(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
-        except CloudGpuError as err:
-            if not is_gone(err):
-                raise
+        delete_when_unused(ctx, attempt, _RELEASE_S)
 
     def _settled(self, ctx: HandlerContext, name: str, inputs: Properties) -> ExistingResource:
         """Make the policies match the program. If the program specifies no policies, leave them unchanged."""
@@ -318,7 +306,7 @@ class RoleHandler(DescribedHandler):
             if inputs.get("inlinePolicies") is not None:
                 _set_inline(iam, name, {policy["name"]: policy["policy"] for policy in inputs["inlinePolicies"]})
             role = iam.get_role(RoleName=name)["Role"]
-        return _physical(role, inputs)
+        return _existing_role(role, inputs)
 
 
 def remove_attachments(clients: Clients, name: str) -> None:
@@ -353,15 +341,11 @@ def _set_inline(iam: Any, name: str, requested: Mapping[str, str]) -> None:  # n
 
 def _unless_gone(call: Callable[..., Any], **arguments: str) -> None:
     """Make a call and ignore a not-found error because a concurrent teardown may have deleted the resource."""
-    try:
-        with convert_errors(f"removing {', '.join(arguments.values())}"):
-            call(**arguments)
-    except CloudGpuError as err:
-        if not is_gone(err):
-            raise
+    with deleting(f"removing {', '.join(arguments.values())}"):
+        call(**arguments)
 
 
-def _described(clients: Clients, name: str) -> dict[str, Any] | None:
+def _described_role(clients: Clients, name: str) -> dict[str, Any] | None:
     try:
         with convert_errors(f"describing role {name}"):
             role: dict[str, Any] = clients.client("iam").get_role(RoleName=name)["Role"]
@@ -372,7 +356,7 @@ def _described(clients: Clients, name: str) -> dict[str, Any] | None:
     return role
 
 
-def _physical(role: dict[str, Any], inputs: Properties) -> ExistingResource:
+def _existing_role(role: dict[str, Any], inputs: Properties) -> ExistingResource:
     outputs = {
         **{key: value for key, value in inputs.items() if key != "tags"},
         "arn": role["Arn"],

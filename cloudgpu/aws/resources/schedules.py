@@ -11,11 +11,12 @@ from cloudgpu.aws.resources.handler import (
     all_tags,
     changed_tags,
     complete_interrupted,
+    delete_when_unused,
     is_ours,
     require_existing,
     tag_outputs,
 )
-from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use, is_taken
+from cloudgpu.aws.session.errors import convert_errors, is_gone, is_taken
 from cloudgpu.aws.session.retries import poll, retry
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import BadRequestError, CloudGpuError
@@ -72,14 +73,14 @@ class ScheduleHandler(DescribedHandler):
         if schedule is None:
             return None
         return complete_interrupted(
-            lambda: self.update(ctx, physical_id(inputs), {}, inputs), lambda: _schedule_name(schedule)
+            lambda: self.update(ctx, physical_id(inputs), {}, inputs), lambda: _existing_schedule(schedule)
         )
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state, or None if the schedule does not exist, for example because it deleted itself."""
         group, _, name = physical_id.partition("/")
         schedule = _described(ctx.clients, group, name)
-        return _schedule_name(schedule) if schedule else None
+        return _existing_schedule(schedule) if schedule else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:  # noqa: ARG002
         """Update the schedule. Send every property, because AWS resets omitted properties to their defaults."""
@@ -136,10 +137,10 @@ def _described(clients: Clients, group: str, name: str) -> dict[str, Any] | None
 def _present(clients: Clients, inputs: Properties) -> ExistingResource:
     """Return the current state, or the requested state if the schedule has already run and deleted itself."""
     schedule = _described(clients, inputs["groupName"], inputs["name"])
-    return _schedule_name(schedule) if schedule else ExistingResource(physical_id(inputs), dict(inputs))
+    return _existing_schedule(schedule) if schedule else ExistingResource(physical_id(inputs), dict(inputs))
 
 
-def _schedule_name(schedule: dict[str, Any]) -> ExistingResource:
+def _existing_schedule(schedule: dict[str, Any]) -> ExistingResource:
     target = schedule["Target"]
     outputs = {
         **{key: schedule.get(wire) or "" for key, wire in _WIRE.items()},
@@ -167,19 +168,19 @@ class ScheduleGroupHandler(DescribedHandler):
             response = ctx.clients.client("scheduler").create_schedule_group(
                 Name=name, Tags=to_tag_list(tags), ClientToken=ctx.token
             )
-        return _physical({"Name": name, "Arn": response["ScheduleGroupArn"]}, tags, inputs)
+        return _existing_group({"Name": name, "Arn": response["ScheduleGroupArn"]}, tags, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
         """Return the group left behind by an interrupted `create` with this token, or None if there is none."""
         group = describe_group(ctx.clients, inputs["name"])
         tags = group_tags(ctx.clients, group)
-        return _physical(group, tags, inputs) if group and is_ours(ctx, tags) else None
+        return _existing_group(group, tags, inputs) if group and is_ours(ctx, tags) else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state, or None if the group does not exist or is being deleted."""
         group = describe_group(ctx.clients, physical_id)
         tags = group_tags(ctx.clients, group)
-        return _physical(group, tags, {"tags": tags}) if group else None
+        return _existing_group(group, tags, {"tags": tags}) if group else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
         """Change the tags."""
@@ -191,7 +192,7 @@ class ScheduleGroupHandler(DescribedHandler):
             removed = sorted(before.keys() - after.keys())
             if removed:
                 scheduler.untag_resource(ResourceArn=group["Arn"], TagKeys=removed)
-        return _physical(group, group_tags(ctx.clients, group), new)
+        return _existing_group(group, group_tags(ctx.clients, group), new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete the group with every schedule in it, and wait until AWS confirms the deletion."""
@@ -200,11 +201,7 @@ class ScheduleGroupHandler(DescribedHandler):
             with convert_errors(f"deleting schedule group {physical_id}"):
                 ctx.clients.client("scheduler").delete_schedule_group(Name=physical_id, ClientToken=ctx.token or "end")
 
-        try:
-            retry(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
-        except CloudGpuError as err:
-            if not is_gone(err):
-                raise
+        if not delete_when_unused(ctx, attempt, _RELEASE_S):
             return
         what = f"schedule group {physical_id} to be deleted"
         poll(
@@ -252,7 +249,7 @@ def _described_in_any_state(clients: Clients, name: str) -> dict[str, Any] | Non
     return group
 
 
-def _physical(group: dict[str, Any], tags: dict[str, str], inputs: Properties) -> ExistingResource:
+def _existing_group(group: dict[str, Any], tags: dict[str, str], inputs: Properties) -> ExistingResource:
     outputs = {
         "arn": group["Arn"],
         "name": group["Name"],

@@ -13,10 +13,11 @@ from cloudgpu.aws.resources.handler import (
     all_tags,
     changed_tags,
     complete_interrupted,
+    delete_when_unused,
     is_ours,
     tag_outputs,
 )
-from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use
+from cloudgpu.aws.session.errors import convert_errors, is_gone
 from cloudgpu.aws.session.retries import retry
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudError, CloudGpuError
@@ -207,11 +208,7 @@ class SecurityGroupHandler(DescribedHandler):
             with convert_errors(f"deleting security group {physical_id}"):
                 ctx.clients.client("ec2").delete_security_group(GroupId=physical_id)
 
-        try:
-            retry(ctx.clock, attempt, when=is_in_use, total_s=_RELEASE_S)
-        except CloudGpuError as err:
-            if not is_gone(err):
-                raise
+        delete_when_unused(ctx, attempt, _RELEASE_S)
 
     def _settled(self, ctx: HandlerContext, group_id: str, inputs: Properties) -> ExistingResource:
         """Make the rules match the inputs, whatever state an interrupted attempt left the group in."""

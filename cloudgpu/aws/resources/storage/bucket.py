@@ -12,6 +12,7 @@ from cloudgpu.aws.resources.handler import (
     Properties,
     all_tags,
     changed_tags,
+    deleting,
     is_ours,
     require_existing,
     tag_outputs,
@@ -82,12 +83,8 @@ class BucketPartHandler(DescribedHandler):
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Remove the setting. If the bucket no longer exists, neither does the setting."""
-        try:
-            with convert_errors(f"removing {self.noun} from bucket {physical_id}"):
-                self._unset(ctx.clients.client("s3"), physical_id)
-        except CloudGpuError as err:
-            if not is_gone(err):
-                raise
+        with deleting(f"removing {self.noun} from bucket {physical_id}"):
+            self._unset(ctx.clients.client("s3"), physical_id)
 
     def _plain(self, properties: Properties) -> Mapping[str, Any]:
         """Return the properties to compare."""
@@ -218,12 +215,8 @@ class BucketHandler(DescribedHandler):
         """Delete the bucket. If `forceDestroy` is set, delete its contents first."""
         if outputs.get("forceDestroy"):
             empty_bucket(ctx.clients, physical_id)
-        try:
-            with convert_errors(f"deleting bucket {physical_id}"):
-                ctx.clients.client("s3").delete_bucket(Bucket=physical_id)
-        except CloudGpuError as err:
-            if not is_gone(err):
-                raise
+        with deleting(f"deleting bucket {physical_id}"):
+            ctx.clients.client("s3").delete_bucket(Bucket=physical_id)
         poll(
             ctx.clock,
             lambda: bucket_tags(ctx.clients, physical_id) is None or None,

@@ -9,10 +9,11 @@ from cloudgpu.aws.resources.handler import (
     ExistingResource,
     HandlerContext,
     Properties,
+    delete_when_unused,
     require_existing,
 )
 from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use
-from cloudgpu.aws.session.retries import poll, retry
+from cloudgpu.aws.session.retries import poll
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudError, CloudGpuError
 
@@ -77,11 +78,7 @@ class FileSystemHandler(DescribedHandler):
         def is_temporary(err: CloudGpuError) -> bool:
             return is_in_use(err) or (not is_gone(err) and self._comes(ctx.clients, physical_id))
 
-        try:
-            retry(ctx.clock, attempt, when=is_temporary, total_s=self.release_s)
-        except CloudGpuError as err:
-            if not is_gone(err):
-                raise
+        if not delete_when_unused(ctx, attempt, self.release_s, when=is_temporary):
             return
         what = f"{self.noun} {physical_id} to be deleted"
         poll(
