@@ -37,7 +37,7 @@ class BackendIdentity(Protocol):
         """Return the AWS account ID of the credentials in use, or a fixed text for self-managed hosts."""
 
 
-def derive(key: Path, purpose: str) -> bytes:
+def derive_secret(key: Path, purpose: str) -> bytes:
     """Derive a secret for one purpose from the key in this file, which is created on first use."""
     return hmac.new(_ensure_key(key), purpose.encode(), hashlib.sha256).digest()
 

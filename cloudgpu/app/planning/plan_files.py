@@ -19,7 +19,7 @@ from cloudgpu.plan import saved_plan
 from cloudgpu.plan.saved_plan import PlanInputs, StoredPlan
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
-from cloudgpu.state.identifiers import BackendIdentity, derive
+from cloudgpu.state.identifiers import BackendIdentity, derive_secret
 from cloudgpu.text import command
 from cloudgpu.version import __version__
 
@@ -61,7 +61,7 @@ def save(
     made_at = now.replace(microsecond=0).isoformat()
     content = planned.plan.as_json()
     unsigned = StoredPlan(made_at, __version__, str(planned.path.resolve()), tuple(sets), region, world, content)
-    saved = saved_plan.sign(unsigned, derive(home.service_key, _PURPOSE))
+    saved = saved_plan.sign(unsigned, derive_secret(home.service_key, _PURPOSE))
     try:
         files.make_private_directory(path.parent)
         files.write_for_user(path, saved_plan.format_saved_plan(saved).encode())
@@ -94,7 +94,7 @@ def require_signature(path: Path, saved: StoredPlan, home: Home) -> None:
         UsageError: The signature is missing, from another state home, or wrong.
         StateError: The key of the state home cannot be read or written.
     """
-    saved_plan.require_signature(saved, derive(home.service_key, _PURPOSE), str(path))
+    saved_plan.require_signature(saved, derive_secret(home.service_key, _PURPOSE), str(path))
 
 
 def verify_saved_plan(path: Path, saved: StoredPlan, fresh: Planned, world: PlanInputs) -> Planned:

@@ -22,7 +22,7 @@ from cloudgpu.recipe.sections.launch import Endpoint, SideService
 from cloudgpu.recipe.template import variable_name
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.state.identifiers import derive
+from cloudgpu.state.identifiers import derive_secret
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.text import command
 
@@ -102,7 +102,7 @@ def mask_tokens(text: str, services: Sequence[RunService]) -> str:
 
 def _token(key: Path, run_id: str, name: str) -> str:
     """Derive a token from a key in the state home. `attach` recomputes the token, so the token is never stored."""
-    return derive(key, f"{run_id}/{name}").hex()[:_TOKEN_LETTERS]
+    return derive_secret(key, f"{run_id}/{name}").hex()[:_TOKEN_LETTERS]
 
 
 class Probe:

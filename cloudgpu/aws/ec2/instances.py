@@ -79,7 +79,7 @@ def _facts(row: Mapping[str, Any], gpu: Mapping[str, Any]) -> TypeFacts:
     )
 
 
-def attach(clients: Clients, clock: Clock, volume_id: str, instance_id: str, number: int) -> None:
+def attach_volume(clients: Clients, clock: Clock, volume_id: str, instance_id: str, number: int) -> None:
     """Attach a volume to an instance as data disk `number`, counted from 0. Idempotent."""
     attached_to = _attached_to(clients, volume_id)
     if attached_to == instance_id:

@@ -88,7 +88,7 @@ def is_missing(behaviour: ActiveConditions, service: str) -> bool:
 
 
 @contextmanager
-def listed(behaviour: ActiveConditions, service: str, body: bytes) -> Iterator[None]:
+def visible_service_roles(behaviour: ActiveConditions, service: str, body: bytes) -> Iterator[None]:
     """Let IAM find the roles that the account has, although the simulated state does not contain them."""
     if service != "iam" or not any(action in body for action in _READS):
         yield

@@ -32,8 +32,7 @@ from cloudgpu.rehearsal.nodes.mounts import shared_storage
 from cloudgpu.rehearsal.nodes.values import RoleCredentials, credentials_to_json
 
 _FORMAT: Final = DocumentFormat("state of the node host")
-_LOG = logging.getLogger(__name__)
-_HOST_LOG = logging.getLogger("cloudgpu.rehearsal.nodes.host")
+_LOG = logging.getLogger("cloudgpu.rehearsal.nodes.host")
 _CHECK_INTERVAL_S = 5.0
 _IDLE_S = 1800.0
 _LOG_LIMIT_BYTES = 4 * 1024 * 1024
@@ -47,7 +46,7 @@ class HostState:
     credentials: RoleCredentials | None = None
 
 
-def load(path: Path) -> HostState:
+def load_state(path: Path) -> HostState:
     """Read the state. A missing or invalid value is replaced by its default."""
     try:
         values = _FORMAT.read(path)
@@ -56,7 +55,7 @@ def load(path: Path) -> HostState:
     return HostState(_offset(values, path), _credentials(values, path))
 
 
-def save(path: Path, state: HostState) -> None:
+def save_state(path: Path, state: HostState) -> None:
     """Replace the stored state."""
     credentials = credentials_to_json(state.credentials) if state.credentials else None
     record.write_private(path, _FORMAT.encode({"offset_s": state.offset_s, "credentials": credentials}))
@@ -124,7 +123,7 @@ def _child(settings: HostOptions, lock: int, notify: int) -> int:
     try:
         asyncio.run(_serve(settings, lock, notify))
     except (CloudGpuError, OSError) as err:
-        _HOST_LOG.exception("the node host failed")
+        _LOG.exception("the node host failed")
         sys.stderr.write(f"{err}\n")  # the caller shows the last line
         return 1
     return 0
@@ -146,13 +145,13 @@ async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
     )
     # Check for records of a newer version before detaching, while the caller can still read the error.
     record.refuse_newer(settings.directory / "instances")
-    stored = load(settings.state)
+    stored = load_state(settings.state)
     fleet = NodeFleet(settings.directory, seen, isolation, stored.offset_s)
     fleet.credentials = stored.credentials
-    control = ControlServer(fleet, lambda: save(settings.state, HostState(fleet.offset_s, fleet.credentials)))
+    control = ControlServer(fleet, lambda: save_state(settings.state, HostState(fleet.offset_s, fleet.credentials)))
     bound = sockets.bind(settings.directory / "host.sock")
     _detach(settings.directory / "host.log")
-    _HOST_LOG.info("host %s with isolation %s", os.getpid(), isolation)
+    _LOG.info("host %s with isolation %s", os.getpid(), isolation)
     await fleet.adopt()
     server = await control.listen(bound)
     os.write(notify, b"1")
@@ -164,7 +163,7 @@ async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
     (settings.directory / "host.sock").unlink(missing_ok=True)
     server.close()
     await fleet.stop_all()
-    _HOST_LOG.info("host %s exits", os.getpid())
+    _LOG.info("host %s exits", os.getpid())
     # The lock is released when the process exits, so that a client that waits for it sees no later write.
     control.release()
 
@@ -175,12 +174,12 @@ async def _until_shutdown(settings: HostOptions, control: ControlServer, fleet: 
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(control.over.wait(), _CHECK_INTERVAL_S)
         if not _still_locked(settings.directory / "host.lock", lock):
-            _HOST_LOG.warning("%s was deleted", settings.directory)
+            _LOG.warning("%s was deleted", settings.directory)
             return
         fleet.trim_consoles()
         busy = fleet.any_running() or control.has_event_listener
         if not busy and time.monotonic() - control.last_asked_s > _IDLE_S:
-            _HOST_LOG.info("idle, exiting")
+            _LOG.info("idle, exiting")
             return
 
 
@@ -204,7 +203,7 @@ def _isolation(settings: HostOptions) -> str:
         message = f"nodes cannot be isolated on this machine: {refusal}"
         raise CloudGpuError(message)
     if refusal:
-        _HOST_LOG.warning("nodes are not isolated and share this machine's files: %s", refusal)
+        _LOG.warning("nodes are not isolated and share this machine's files: %s", refusal)
     return "plain" if refusal else "cage"
 
 

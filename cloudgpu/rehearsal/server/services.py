@@ -184,7 +184,7 @@ class Services:
         url = _url(request, scope)
         moto_request = Request.from_primitives(request.method, url, dict(request.headers), request.body)
         try:
-            with iam_service.listed(self._world.behaviour, scope.service, request.body):
+            with iam_service.visible_service_roles(self._world.behaviour, scope.service, request.body):
                 status, headers, body = self._dispatch_request(moto_request, url, scope)
         except HTTPException as err:
             status, headers, body = err.code or 500, dict(err.get_headers()), err.get_body()

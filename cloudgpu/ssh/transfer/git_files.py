@@ -83,7 +83,7 @@ class IgnoreFile:
         return None
 
 
-def parse(
+def parse_rules(
     content: bytes, below: bytes = b"", *, prefix: bytes = b"", name: str = "", any_case: bool = False
 ) -> IgnoreFile:
     """Parse an ignore file. Comments, and patterns that can never match, are omitted.

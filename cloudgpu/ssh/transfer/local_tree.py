@@ -18,7 +18,7 @@ from cloudgpu.ssh.transfer.git_files import (
     IgnoreFile,
     UnreadableIndexError,
     decide,
-    parse,
+    parse_rules,
 )
 from cloudgpu.ssh.transfer.node_read import KINDS, relative_link, stays_inside
 
@@ -240,7 +240,8 @@ def _root(root: Path) -> _Directory:
     prefix = _prefix(root, tops[0])
     any_case = repository.ignores_case
     shared = tuple(
-        parse(_content(file), prefix=prefix, name=str(file), any_case=any_case) for file in repository.exclude_files
+        parse_rules(_content(file), prefix=prefix, name=str(file), any_case=any_case)
+        for file in repository.exclude_files
     )
     between = [folder for folder in root.parents if folder.is_relative_to(tops[0])]
     own, git = _parents(between, root, OWN_NAME), _parents(between, root, GIT_NAME, any_case=any_case)
@@ -254,13 +255,15 @@ def _prefix(root: Path, folder: Path) -> bytes:
 
 def _parents(between: Sequence[Path], root: Path, name: bytes, *, any_case: bool = False) -> tuple[IgnoreFile, ...]:
     files = [(parent / os.fsdecode(name), _prefix(root, parent)) for parent in reversed(between)]
-    return tuple(parse(_content(file), prefix=prefix, name=str(file), any_case=any_case) for file, prefix in files)
+    return tuple(
+        parse_rules(_content(file), prefix=prefix, name=str(file), any_case=any_case) for file, prefix in files
+    )
 
 
 def _read(entry: os.DirEntry[bytes], below: bytes, *, any_case: bool = False) -> Iterator[IgnoreFile]:
     if entry.is_file(follow_symlinks=False):
         name = os.fsdecode(below + entry.name)
-        yield parse(_content(Path(os.fsdecode(entry.path))), below, name=name, any_case=any_case)
+        yield parse_rules(_content(Path(os.fsdecode(entry.path))), below, name=name, any_case=any_case)
 
 
 def _content(path: Path) -> bytes:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.engine.direct.program.protobuf_values import UNKNOWN, is_unknown, iter_scalars, struct, to_plain
-from cloudgpu.engine.direct.program.resource_options import parse, restore_old_values
+from cloudgpu.engine.direct.program.resource_options import parse_property_path, restore_old_values
 from cloudgpu.errors import BadRequestError
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8)
@@ -82,13 +82,13 @@ def test_scalar_paths_lead_to_their_values(values):
     ],
 )
 def test_valid_property_paths_are_parsed(text, path):
-    assert parse(text) == path
+    assert parse_property_path(text) == path
 
 
 @pytest.mark.parametrize("text", ["a[", "a]", "[x]", "a..b", '["x'])
 def test_invalid_property_paths_are_rejected(text):
     with pytest.raises(BadRequestError):
-        parse(text)
+        parse_property_path(text)
 
 
 def test_restore_old_values_drops_paths_absent_from_old_value():

@@ -132,7 +132,7 @@ def _time(content: bytes) -> None:
 
 def _host_state(content: bytes) -> None:
     path = written("host.json", content)
-    found = host.load(path)
+    found = host.load_state(path)
     conforms(host.HostState, found)
 
 

@@ -77,7 +77,7 @@ def _entries(data: bytes) -> None:
 
 
 def _ignored(content: bytes) -> None:
-    rules = git_files.parse(content)
+    rules = git_files.parse_rules(content)
     str(git_files.decide(b"a/b/c.txt", directory=False, own=[rules], git=[]))
 
 

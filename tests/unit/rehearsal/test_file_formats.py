@@ -66,7 +66,7 @@ def test_format_1_image_packages_are_read_and_extended(files):
 
 
 def test_format_1_node_host_state_is_read(files):
-    assert host.load(files.root / "host.json") == host.HostState(3600.0, CREDENTIALS)
+    assert host.load_state(files.root / "host.json") == host.HostState(3600.0, CREDENTIALS)
 
 
 def test_format_1_access_keys_are_read(files):
@@ -100,7 +100,7 @@ def test_format_1_server_failure_is_read(files):
 READERS: dict[str, Callable[[RehearsalFiles], object]] = {
     "record.json": lambda files: record.load(files.root / "record.json"),
     "images.json": lambda files: Images(files.root / "images.json").installed("ami-1"),
-    "host.json": lambda files: host.load(files.root / "host.json"),
+    "host.json": lambda files: host.load_state(files.root / "host.json"),
     "keys.json": lambda files: access_keys.load(files.keys),
     "market.json": lambda files: Market(files.market),
     "time.json": lambda files: SimulatedTime(files.time, ManualClock(NOW)).now(),
@@ -110,7 +110,7 @@ READERS: dict[str, Callable[[RehearsalFiles], object]] = {
 WRITERS: dict[str, Callable[[RehearsalFiles], object]] = {
     "record.json": lambda files: record.save(files.root / "record.json", RECORD),
     "images.json": lambda files: Images(files.root / "images.json").keep("ami-2", ("x",)),
-    "host.json": lambda files: host.save(files.root / "host.json", host.HostState(3600.0, CREDENTIALS)),
+    "host.json": lambda files: host.save_state(files.root / "host.json", host.HostState(3600.0, CREDENTIALS)),
     "keys.json": lambda files: access_keys.write(files.keys, KEYS),
     "market.json": lambda files: Market(files.market).put_prices({"*/p3dn.24xlarge/on-demand": "29.5"}),
     "time.json": lambda files: SimulatedTime(files.time, ManualClock(NOW)).advance(0),

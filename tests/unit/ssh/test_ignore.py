@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.errors import UsageError
-from cloudgpu.ssh.transfer.git_files import UnreadableIndexError, parse, parse_settings, tracked_names
+from cloudgpu.ssh.transfer.git_files import UnreadableIndexError, parse_rules, parse_settings, tracked_names
 from cloudgpu.ssh.transfer.glob import glob_regex, path_matcher
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 
@@ -418,7 +418,7 @@ SLOW_GLOBS = {
 def test_pattern_with_many_asterisks_is_matched_at_once(pattern: str, path: str) -> None:
     """Takes hours if an asterisk is tried again after the text up to the next one has matched."""
     assert not path_matcher([pattern])(path)
-    assert parse(f"{pattern}\n".encode()).deciding_rule(path.encode(), directory=False) is None
+    assert parse_rules(f"{pattern}\n".encode()).deciding_rule(path.encode(), directory=False) is None
     assert path_matcher([pattern[: pattern.rindex(pattern[-1])] + "*"])(path)
 
 

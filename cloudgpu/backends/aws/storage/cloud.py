@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cloudgpu.aws.ec2.instances import attach
+from cloudgpu.aws.ec2.instances import attach_volume
 from cloudgpu.aws.ec2.subnets import region_network
 from cloudgpu.aws.iam.role_permissions import EFS, FSX, service_role_names
 from cloudgpu.aws.session.server_time import ServerTime
@@ -99,7 +99,7 @@ class AwsStorage:
 
     def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
         """Attach a volume to an instance as its data volume `number`, counted from 0. Idempotent."""
-        attach(self.cloud.clients(region), self.clock, volume_id, instance_id, number)
+        attach_volume(self.cloud.clients(region), self.clock, volume_id, instance_id, number)
 
 
 def storage_tags(record: StorageRecord) -> Mapping[str, str]:

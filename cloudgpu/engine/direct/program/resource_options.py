@@ -25,7 +25,7 @@ PROVIDER_PREFIX: Final = "pulumi:providers:"
 """Prefix of the type token of an explicit provider."""
 
 
-def parse(text: str) -> Path:
+def parse_property_path(text: str) -> Path:
     """Parse a property path into its parts."""
     parts: list[str | int] = []
     position = 0
@@ -44,7 +44,7 @@ def restore_old_values(old: Mapping[str, Any], new: Mapping[str, Any], paths: li
     """Return `new` with the values from `old` at these paths, to implement the `ignore_changes` option."""
     result = copy.deepcopy(dict(new))
     for text in paths:
-        _carry(old, result, parse(text))
+        _carry(old, result, parse_property_path(text))
     return result
 
 

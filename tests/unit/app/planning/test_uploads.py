@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.app.planning.local_files import secret_line
 from cloudgpu.cli.main import main
-from cloudgpu.ssh.transfer.git_files import parse
+from cloudgpu.ssh.transfer.git_files import parse_rules
 
 RECIPE = """\
 schema: 1
@@ -51,7 +51,7 @@ launch: {with: each-node, command: "true"}
 def test_files_that_usually_hold_secrets_are_recognised(path: str, line: str) -> None:
     assert secret_line(path) == line
     if line:
-        rules = parse(line.encode())
+        rules = parse_rules(line.encode())
         parts = path.split("/")
         above = ("/".join(parts[:count]) for count in range(1, len(parts)))
         left_out = [rules.deciding_rule(folder.encode(), directory=True) for folder in above]
