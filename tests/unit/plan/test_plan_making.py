@@ -355,7 +355,7 @@ def test_secrets_are_listed_by_name():
 
 
 def test_prompt_names_the_variables_that_a_recipe_takes_from_the_environment():
-    """A recipe of somebody else may name any variable, also the keys of AWS."""
+    """A stranger's recipe may name any variable, including AWS keys."""
     plan = make(recipe(environment={"secrets": ["TOKEN", "AWS_SECRET_ACCESS_KEY"]}))
     lines = plan_summary(plan, "", "cloudgpu plan tiny")
     named = "note: sent to the nodes from your environment, and never stored: TOKEN, AWS_SECRET_ACCESS_KEY [secrets]"
