@@ -199,7 +199,7 @@ def deleting(what: str) -> Iterator[None]:
 def delete_when_unused(
     ctx: HandlerContext, delete: Callable[[], None], limit_s: float, when: Callable[[CloudGpuError], bool] = is_in_use
 ) -> bool:
-    """Delete a resource, and retry for up to `limit_s` seconds while others use it. Return False if it was gone."""
+    """Delete a resource, and retry up to `limit_s` seconds while others use it. Return False if it did not exist."""
     try:
         retry(ctx.clock, delete, when=when, total_s=limit_s)
     except CloudGpuError as err:

@@ -1,7 +1,4 @@
-"""Sessions and clients for AWS and the rehearsal cloud, with one session per region, and AWS's own time.
-
-The time comes from the `Date` header of responses, so that costs do not depend on this machine's clock.
-"""
+"""Sessions and clients for AWS and the rehearsal cloud, with one session per region."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""The interface of the ledger, and the cost of a recorded cluster with its nodes, disks, addresses and NAT gateway."""
+"""Compute the cost of a recorded cluster, including its nodes, disks, addresses and NAT gateway."""
 
 from collections.abc import Iterable
 from datetime import datetime

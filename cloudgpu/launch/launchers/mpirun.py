@@ -1,12 +1,7 @@
-"""The `mpirun` and `deepspeed` launchers: one command on the head node that starts the ranks on all nodes over SSH.
+"""The `mpirun` launcher: one Open MPI `mpirun` process on the head node, as Horovod, nccl-tests and CNTK expect.
 
 `mpirun` starts its daemon on every other node through an agent script, which logs in with the run's own key. The
-command line contains only the names of the recipe's variables: `mpirun` sends their values over its own
-connections.
-
-DeepSpeed's runner and similar runners read the nodes from a hostfile. They start `ssh` by name, directly or through
-pdsh, even for the head node. The first `ssh` on their PATH is a wrapper that uses the run's key, ports and host
-keys.
+command line contains only the names of the recipe's variables: `mpirun` sends their values over its own connections.
 """
 
 import shlex
