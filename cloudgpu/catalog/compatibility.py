@@ -1,14 +1,13 @@
 """Catalog data about software, and which software and framework containers run on a GPU."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from cloudgpu.catalog.catalog import Catalog
+from cloudgpu.catalog.data_files import read
 from cloudgpu.catalog.gpu_spec import parse_gpu_spec
 from cloudgpu.catalog.hardware import Gpu
 from cloudgpu.catalog.ranking import Offer, SearchCriteria, rank_offers
@@ -101,8 +100,7 @@ class Software:
 @cache
 def software() -> Software:
     """Return the software data bundled with this version of cloudgpu."""
-    path = files("cloudgpu.catalog").joinpath("data", "software.json")
-    stored: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    stored = read("software.json")
     ngc = [NgcMonth(**{**row, "other_drivers": tuple(row["other_drivers"])}) for row in stored["ngc"]]
     images = [FrameworkImage(**{**row, "last_for": tuple(row["last_for"])}) for row in stored["images"]]
     wheels = [TorchWheels(**{**row, "capabilities": tuple(row["capabilities"])}) for row in stored["torch"]]

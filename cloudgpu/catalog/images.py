@@ -15,13 +15,8 @@ Flavour = Literal["proprietary", "open"]
 def unpacked_gib(image: str) -> int | None:
     """Return the approximate disk usage of an unpacked image in GiB, or None if the repository is unknown."""
     repository = image.partition("@")[0].rpartition(":")[0] or image
-    size = _stored()["repositories"].get(repository)
+    size = _content("image_sizes.json")["repositories"].get(repository)
     return None if size is None else int(size)
-
-
-@cache
-def _stored() -> Any:  # noqa: ANN401 - a data file of this package
-    return json.loads((files("cloudgpu.catalog") / "data" / "image_sizes.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -51,13 +46,13 @@ class MachineImage:
 def image_for(architecture: str) -> MachineImage:
     """Return the image for a GPU architecture: a Deep Learning AMI or, if none supports it, plain Ubuntu."""
     name = str(_entry(architecture)["image"])
-    return MachineImage(name, _content()["images"][name])
+    return MachineImage(name, _content("images.json")["images"][name])
 
 
 def bare_image() -> MachineImage:
     """Return the machine image without a driver, for recipes that specify a driver."""
-    name = str(_content()["bare"])
-    return MachineImage(name, _content()["images"][name])
+    name = str(_content("images.json")["bare"])
+    return MachineImage(name, _content("images.json")["images"][name])
 
 
 def driver_for(architecture: str, branch: int | None = None) -> Driver:
@@ -71,14 +66,16 @@ def carried_driver(image: str) -> CarriedDriver | None:
 
     For an AMI ID or an unknown parameter, both fields of the result are None.
     """
-    carried = next((driver for driver in _content()["carried"] if driver["in_parameter"] in image), None)
+    carried = next((driver for driver in _content("images.json")["carried"] if driver["in_parameter"] in image), None)
     if carried is not None:
         return CarriedDriver(carried["driver_branch"], carried["driver_flavour"])
-    return None if _content()["bare_in_parameter"] in image else CarriedDriver(None, None)
+    return None if _content("images.json")["bare_in_parameter"] in image else CarriedDriver(None, None)
 
 
 def _entry(architecture: str) -> Mapping[str, Any]:
-    known: dict[str, Mapping[str, Any]] = {str(entry["name"]): entry for entry in _content()["architectures"]}
+    known: dict[str, Mapping[str, Any]] = {
+        str(entry["name"]): entry for entry in _content("images.json")["architectures"]
+    }
     if architecture not in known:
         message = f"no machine image is known for GPU architecture {architecture}"
         raise RecipeError(message, hint=f"set resources.image; known architectures: {', '.join(known)}")
@@ -86,6 +83,7 @@ def _entry(architecture: str) -> Mapping[str, Any]:
 
 
 @cache
-def _content() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(files("cloudgpu.catalog").joinpath("data", "images.json").read_text("utf-8"))
+def _content(name: str) -> dict[str, Any]:
+    """Read one data file. `data_files.read` does the same, but imports this module."""
+    content: dict[str, Any] = json.loads(files("cloudgpu.catalog").joinpath("data", name).read_text("utf-8"))
     return content

@@ -1,13 +1,12 @@
 """Prices of storage, disks, addresses, NAT gateways and traffic, read from data files."""
 
-import json
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from functools import cache
-from importlib.resources import files
-from typing import Any, Literal
+from typing import Literal
 
+from cloudgpu.catalog.data_files import read
 from cloudgpu.recipe.storage_kinds import StorageKind
 
 ItemKind = Literal["nodes", "disks", "addresses", "gateway", "transfer", "storage"]
@@ -25,6 +24,7 @@ and of a NAT gateway, per GB that a NAT gateway processes, and per GB transferre
 
 HOURS_PER_MONTH = 720
 """Hours in an EBS billing month of 30 days."""
+_read = cache(read)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Price:
 
 def other_price(thing: PricedThing, region: str) -> Price | None:
     """Return the price of a resource in a region, or None if unknown."""
-    stored = _stored_prices()
+    stored = _read("other_prices.json")
     price = stored[thing]
     text = price if isinstance(price, str) else price.get(region)
     if text is None:
@@ -54,11 +54,6 @@ def shipped_price(thing: PricedThing, region: str) -> Price:
         message = f"the bundled price list does not contain {thing} for {region}"
         raise LookupError(message)
     return price
-
-
-@cache
-def _stored_prices() -> Any:  # noqa: ANN401 - a data file of this package
-    return json.loads((files("cloudgpu.catalog") / "data" / "other_prices.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -79,13 +74,8 @@ def storage_price(kind: StorageKind, region: str, deployment: str = "") -> Stora
     if kind == "ebs":
         gp3 = other_price("gp3_gib_month_usd", region)
         return None if gp3 is None else StoragePrice(gp3.usd, gp3.source, gp3.priced_on)
-    product = _stored()["products"].get(f"{kind} {deployment}" if kind == "lustre" else kind)
+    product = _read("storage_prices.json")["products"].get(f"{kind} {deployment}" if kind == "lustre" else kind)
     price = None if product is None else product["usd_per_gib_month"].get(region)
     if price is None:
         return None
     return StoragePrice(Decimal(price), product["source"], date.fromisoformat(product["as_of"]))
-
-
-@cache
-def _stored() -> Any:  # noqa: ANN401 - a data file of this package
-    return json.loads((files("cloudgpu.catalog") / "data" / "storage_prices.json").read_text(encoding="utf-8"))
