@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pytest
 from gpu_cluster.user_data import EXTENDABLE, UserDataTooLongError, expiry_hook, user_data
 
 EXPIRES = datetime(2026, 11, 21, 5, 0, tzinfo=UTC)
+NOW = datetime(2026, 11, 21, 4, 0, tzinfo=UTC)
+IN_AN_HOUR = NOW + timedelta(hours=1)
 
 GOLDEN_HOOK = r"""#!/bin/sh
 # Runs at every boot, before drivers, network mounts and SSH: this node ends itself at 2026-11-21T05:00:00Z,
@@ -141,13 +144,39 @@ def test_expiry_hook_is_valid_in_every_installed_shell(shell: str) -> None:
     subprocess.run(argv, input=expiry_hook(EXPIRES), text=True, check=True)
 
 
+def epoch(at: datetime) -> str:
+    return str(int(at.timestamp()))
+
+
 class Stand:
-    """A directory that is the entire PATH, so that the hook cannot reach the machine's systemctl."""
+    """A directory that is the entire PATH, so that the hook cannot reach the machine, and a clock for tests."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.log = root, root / "log"
+        self.root, self.log, self.reads = root, root / "log", root / "reads"
         for real in ("date", "sleep"):
-            (root / real).symlink_to(shutil.which(real))
+            (root / f"real-{real}").symlink_to(shutil.which(real))
+        clock = '[ "$*" = "-u +%s" ] || exec real-date "$@"\n'
+        clock += f'echo >> "{self.reads}"\nread -r now < "{root}/now"\necho "$now"'
+        for name, body in (("date", clock), ("sleep", "exec real-sleep 0.02")):
+            (root / name).write_text(f"#!/bin/sh\n{body}\n")
+            (root / name).chmod(0o755)
+        self.set_clock(NOW)
+
+    def set_clock(self, now: datetime) -> None:
+        """Set the clock, in one step because a detached loop may read it at any time."""
+        (self.root / "new").write_text(f"{epoch(now)}\n")
+        (self.root / "new").replace(self.root / "now")
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.02)
+
+    def wait_for_loop(self) -> None:
+        """Wait until a detached loop has acted on the clock as it is now."""
+        seen = self.reads.stat().st_size
+        self.wait_until(lambda: self.reads.stat().st_size >= seen + 3)
 
     def command(self, name: str, body: str) -> None:
         path = self.root / name
@@ -184,12 +213,9 @@ def stand(tmp_path: Path) -> Stand:
     return Stand(tmp_path)
 
 
-IN_AN_HOUR = timedelta(hours=1)
-
-
 def test_boot_after_expiry_powers_off_immediately(stand: Stand) -> None:
     stand.command("systemctl", "exit 0")
-    stand.boot(datetime.now(UTC) - timedelta(seconds=1))
+    stand.boot(NOW - timedelta(seconds=1))
     assert stand.said() == ["systemctl poweroff"]
 
 
@@ -197,14 +223,14 @@ def test_every_power_off_command_is_tried(stand: Stand) -> None:
     for name in ("systemctl", "shutdown"):
         stand.command(name, "exit 1")
     stand.command("poweroff", "exit 0")
-    stand.boot(datetime.now(UTC) - IN_AN_HOUR)
+    stand.boot(NOW - timedelta(hours=1))
     assert stand.said() == ["systemctl poweroff", "shutdown -h now", "poweroff -f"]
 
 
 def test_boot_before_expiry_arms_a_timer_for_absolute_time(stand: Stand) -> None:
     stand.command("systemctl", "exit 3")
     stand.command("systemd-run", "exit 0")
-    expires_at = (datetime.now(UTC) + IN_AN_HOUR).replace(microsecond=0)
+    expires_at = IN_AN_HOUR
     stand.boot(expires_at)
     armed = stand.said()[-1]
     assert f"--unit=cloudgpu-expiry-{int(expires_at.timestamp())} " in armed
@@ -215,29 +241,26 @@ def test_boot_before_expiry_arms_a_timer_for_absolute_time(stand: Stand) -> None
 def test_second_hook_run_arms_no_second_timer(stand: Stand) -> None:
     stand.command("systemctl", "exit 0")
     stand.command("systemd-run", "exit 0")
-    stand.boot(datetime.now(UTC) + IN_AN_HOUR)
+    stand.boot(IN_AN_HOUR)
     assert [line.partition(" ")[0] for line in stand.said()] == ["systemctl"]
     assert stand.said()[0].startswith("systemctl is-active --quiet cloudgpu-expiry-")
 
 
 def test_detached_loop_replaces_the_timer_without_systemd(stand: Stand) -> None:
     stand.command("shutdown", "exit 0")
-    stand.boot(datetime.now(UTC) + timedelta(seconds=2))
+    stand.boot(IN_AN_HOUR)
+    stand.set_clock(IN_AN_HOUR - timedelta(seconds=1))
+    stand.wait_for_loop()
     assert stand.said() == []
-    deadline = time.monotonic() + 15
-    while not stand.said() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    stand.set_clock(IN_AN_HOUR)
+    stand.wait_until(stand.said)
     assert stand.said() == ["shutdown -h now"]
-
-
-def epoch(at: datetime) -> str:
-    return str(int(at.timestamp()))
 
 
 @pytest.fixture
 def armed(stand: Stand) -> tuple[Stand, datetime]:
     """A node that has booted and armed its timer with systemd."""
-    expires_at = (datetime.now(UTC) + IN_AN_HOUR).replace(microsecond=0)
+    expires_at = IN_AN_HOUR
     timers = f'[ "$1" = list-timers ] && echo "Sat 2026 cloudgpu-expiry-{epoch(expires_at)}.timer x.service"'
     stand.with_disk().command("systemctl", f'{timers}\n[ "$1" != is-active ]')
     stand.command("systemd-run", "exit 0")
@@ -248,7 +271,7 @@ def armed(stand: Stand) -> tuple[Stand, datetime]:
 
 def test_extension_is_saved_and_armed_before_the_old_timer_stops(armed) -> None:
     stand, expires_at = armed
-    later = expires_at + IN_AN_HOUR
+    later = expires_at + timedelta(hours=1)
     said = stand.run(stand.kept / "expiry", epoch(later))
     assert said == f"cloudgpu: this node ends itself at {epoch(later)}\n"
     assert (stand.kept / "expires-at").read_text() == f"{epoch(later)}\n"
@@ -260,7 +283,7 @@ def test_extension_is_saved_and_armed_before_the_old_timer_stops(armed) -> None:
 
 def test_reboot_arms_the_timer_of_the_saved_extension(armed) -> None:
     stand, expires_at = armed
-    later = expires_at + IN_AN_HOUR
+    later = expires_at + timedelta(hours=1)
     stand.run(stand.kept / "expiry", epoch(later))
     stand.boot(expires_at)
     assert f"--on-calendar={later:%Y-%m-%d %H:%M:%S} UTC" in stand.said()[-1]
@@ -286,20 +309,22 @@ def test_extension_outside_the_launch_limits_is_rejected(armed, beyond: timedelt
 def test_old_timer_stays_armed_if_saving_the_extension_fails(armed) -> None:
     stand, expires_at = armed
     (stand.root / "sync").unlink()
-    stand.run(stand.kept / "expiry", epoch(expires_at + IN_AN_HOUR), code=5)
+    stand.run(stand.kept / "expiry", epoch(expires_at + timedelta(hours=1)), code=5)
     assert stand.said() == []
 
 
 def test_detached_loop_honors_an_extension_without_systemd(stand: Stand) -> None:
     stand.with_disk().command("shutdown", "exit 0")
-    soon = (datetime.now(UTC) + timedelta(seconds=2)).replace(microsecond=0)
-    stand.boot(soon)
-    stand.run(stand.kept / "expiry", epoch(soon + IN_AN_HOUR))
-    deadline = time.monotonic() + 4
-    while time.monotonic() < deadline:
-        time.sleep(0.2)
+    stand.boot(IN_AN_HOUR)
+    later = IN_AN_HOUR + timedelta(hours=1)
+    stand.run(stand.kept / "expiry", epoch(later))
+    stand.set_clock(IN_AN_HOUR)
+    stand.wait_for_loop()
     assert stand.said() == []
-    (stand.kept / "expires-at").write_text("0\n")
+    stand.set_clock(later)
+    # Two loops: of the boot and of the extension.
+    stand.wait_until(lambda: len(stand.said()) == 2)
+    assert set(stand.said()) == {"shutdown -h now"}
 
 
 def test_hook_tests_cannot_reach_real_power_commands(stand: Stand) -> None:
