@@ -1,6 +1,6 @@
 """Check that the unit tests' coverage of each package is at least the floor in pyproject.toml.
 
-Reads the coverage.py data file that `scripts/test --coverage` writes. A package without a floor is an error, and so is
+Reads the coverage.py data file that `scripts/test-pythons` writes. A package without a floor is an error, and so is
 a floor without a package. Set a floor when you add a package.
 """
 

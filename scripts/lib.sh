@@ -16,3 +16,15 @@ apt_install() {
   # Callers whose packages would start a service prevent that with policy-rc.d.
   apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
+
+# A number below $1 that depends only on the commit. Fails outside a repository.
+commit_number() {
+  local commit
+  commit="$(git -C "$root" rev-parse HEAD 2>/dev/null)" || return 1
+  printf '%s' $((16#${commit:0:6} % $1))
+}
+
+# Whether the given paths are the same as 50 commits ago. A younger repository counts as changed.
+unchanged_lately() {
+  git -C "$root" diff --quiet HEAD~50 -- "$@" 2>/dev/null
+}

@@ -130,6 +130,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="all tests, only those of the default test command, or only the rest",
     )
     parser.addoption("--full", action="store_true", help="also run the long variants (marker full)")
+    parser.addoption("--shard", metavar="K/N", default="1/1", help="run only part K of N of the cases of large grids")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

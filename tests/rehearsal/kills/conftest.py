@@ -29,6 +29,8 @@ from tests.rehearsal.kills.matrix import Matrix, Shard, load_results, record_res
 
 SANDBOXES = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
 """Sandboxes per process. With xdist, every worker process has its own."""
+SMALL_GRID = 12
+"""Cases of a grid that always runs whole."""
 _LIMIT_S = 60
 _MAX_DELAY_S = 1000
 _HERE = Path(__file__).parent
@@ -278,16 +280,19 @@ class SandboxPool:
     """Independent sandboxes that run cases in parallel."""
 
     sandboxes: tuple[Sandbox, ...]
+    shard: Shard
     matrix: Matrix | None = None
 
     def run_cases(self, cases: Iterable[Any], run_case: Callable[[Sandbox, Any], None]) -> None:
-        """Run every case in the next free sandbox.
+        """Run every case of the shard, and of a small grid every case, in the next free sandbox.
 
         Stop at the first failure, except in a run of the kill matrix: it runs all cases of its shard that have not
         passed yet, and fails at the end.
         """
         if self.matrix is None:
-            self._run(cases, run_case)
+            everything = list(cases)
+            small = len(everything) <= SMALL_GRID
+            self._run([case for case in everything if small or self.shard.contains(str(case))], run_case)
             return
         matrix, test = self.matrix, os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
 
@@ -351,29 +356,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--kill-results", metavar="FOLDER", help="run every case of the kill matrix, and store the results"
     )
-    parser.addoption("--shard", metavar="K/N", default="1/1", help="with --kill-results: run part K of N of the cases")
 
 
 @pytest.fixture(scope="session")
-def matrix(pytestconfig: pytest.Config) -> Matrix | None:
+def shard(pytestconfig: pytest.Config) -> Shard:
+    """Part of the large grids that this run covers: of each grid, every case if the long variants run too."""
+    if pytestconfig.getoption("--full") and not pytestconfig.getoption("--kill-results", None):
+        return Shard()
+    return Shard.parse(pytestconfig.getoption("--shard"))
+
+
+@pytest.fixture(scope="session")
+def matrix(pytestconfig: pytest.Config, shard: Shard) -> Matrix | None:
     folder = pytestconfig.getoption("--kill-results", None)
-    return Matrix(Path(folder), Shard.parse(pytestconfig.getoption("--shard"))) if folder else None
+    return Matrix(Path(folder), shard) if folder else None
 
 
 @pytest.fixture(scope="session")
 def sandbox_pool(
-    tmp_path_factory: pytest.TempPathFactory, make_workspace, matrix: Matrix | None
+    tmp_path_factory: pytest.TempPathFactory, make_workspace, shard: Shard, matrix: Matrix | None
 ) -> Iterator[SandboxPool]:
     with ExitStack() as stack:
         folders = [tmp_path_factory.mktemp(f"sandbox{number}") for number in range(SANDBOXES)]
         yield SandboxPool(
-            tuple(stack.enter_context(simulated_sandbox(folder, make_workspace)) for folder in folders), matrix
+            tuple(stack.enter_context(simulated_sandbox(folder, make_workspace)) for folder in folders), shard, matrix
         )
 
 
 @pytest.fixture(scope="module")
 def real_node_pool(
-    tmp_path_factory: pytest.TempPathFactory, make_workspace, matrix: Matrix | None
+    tmp_path_factory: pytest.TempPathFactory, make_workspace, shard: Shard, matrix: Matrix | None
 ) -> Iterator[SandboxPool]:
     """Sandboxes with real node processes and real time."""
     with ExitStack() as stack:
@@ -383,7 +395,7 @@ def real_node_pool(
             workspace.recipe()
             workspace.run("rehearsal", "start")
             sandboxes.append(Sandbox(workspace, stack.enter_context(json_process("command_server.py"))))
-        yield SandboxPool(tuple(sandboxes), matrix)
+        yield SandboxPool(tuple(sandboxes), shard, matrix)
 
 
 @pytest.fixture

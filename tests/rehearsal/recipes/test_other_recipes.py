@@ -27,6 +27,7 @@ NOT_RUN = {
 """The container that each recipe needs: no packages of these frameworks exist for current Pythons without a GPU."""
 
 
+@pytest.mark.environments
 def test_mxnet_imagenet_trains_with_every_kvstore_and_compression(recipe_workspace):
     """Run a matrix of kvstore types and compression on one cluster, with one table of results."""
     (documented,) = blocks_for(__file__, "docs/guides/matrix.md")
@@ -52,6 +53,7 @@ def test_mxnet_imagenet_trains_with_every_kvstore_and_compression(recipe_workspa
     assert recipe_workspace.left() == {}
 
 
+@pytest.mark.environments
 def test_tensorflow_resnet50_trains_on_two_workers(recipe_workspace):
     """Two workers share their variables; the chief writes TensorBoard events."""
     run = RecipeRun(recipe_workspace, "tensorflow-resnet50")
@@ -65,6 +67,7 @@ def test_tensorflow_resnet50_trains_on_two_workers(recipe_workspace):
     assert events.stat().st_size > 0
 
 
+@pytest.mark.environments
 def test_theano_recipe_reaches_its_validation_error(recipe_workspace):
     run = RecipeRun(recipe_workspace, "theano")
     assert run.printed_once("Theano 1.0.5 on cpu, floats are float32")
@@ -85,6 +88,7 @@ def horovod_python() -> str:
     return str(directory / "bin/python3")
 
 
+@pytest.mark.environments
 def test_horovod_trains_two_ranks_under_mpirun(make_workspace, tmp_path, horovod_python):
     """Run two ranks under a real mpirun; their gradients are averaged."""
     with make_workspace(tmp_path) as workspace:

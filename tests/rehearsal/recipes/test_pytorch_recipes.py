@@ -13,7 +13,7 @@ import pytest
 
 from tests.rehearsal.recipes.recipe_run import ROOT, RecipeRun, cache_environment
 
-pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.rehearsal, pytest.mark.environments, pytest.mark.timeout(1200)]
 
 
 def test_pytorch_resnet50_reduces_loss_on_two_ranks(recipe_workspace):
