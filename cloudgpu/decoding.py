@@ -8,12 +8,13 @@ import base64
 import math
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cache
+from itertools import repeat
 from typing import Annotated, Any, Final, TypeVar, cast
 
 from cloudgpu import bounds
@@ -27,6 +28,8 @@ _SHOWN: Final = 60
 _MAX_DESCRIPTION: Final = 300
 _WHOLE: Final = 1 << 63
 T = TypeVar("T")
+Reader = Callable[[Any], Any]
+"""Function that decodes a JSON value as one type, and raises `_MismatchError` if it does not have that type."""
 
 
 def decode_as(kind: type[T], value: object) -> T:
@@ -36,173 +39,241 @@ def decode_as(kind: type[T], value: object) -> T:
     become tuples, unless the annotation is `list`, and times are converted to UTC. A field's annotation may be
     `Annotated[type, check]`: `check` receives the decoded value and raises ValueError if the value is invalid.
     """
-    return cast("T", _decoded(kind, value, ""))
+    try:
+        return cast("T", _reader(kind)(value))
+    except _MismatchError as err:
+        raise ValueError(str(err)) from None
+
+
+class _MismatchError(ValueError):
+    """A value that does not have the expected type. The functions that it passes through add where it is."""
+
+    def __init__(self, why: str, *, separator: str = ": ", longest_path: int | None = _SHOWN) -> None:
+        super().__init__(why)
+        self.path: list[str] = []
+        self._format = why, separator, longest_path
+
+    def __str__(self) -> str:
+        why, separator, longest_path = self._format
+        path = ".".join(reversed(self.path))[:longest_path]
+        return f"{path}{separator}{why}" if path else why
+
+
+def _reader(kind: Any) -> Reader:  # noqa: ANN401 - any annotation
+    """Return the function that decodes values of a type."""
+    if kind is Any or kind is object:
+        return lambda value: value
+    if kind is AnyFloat:
+        return _number
+    if is_dataclass(kind):
+        return _dataclass_reader(cast("type", kind))
+    origin = typing.get_origin(kind)
+    if origin is not None:
+        return _composite_reader(origin, typing.get_args(kind))
+    if kind not in _PLAIN:
+        message = f"{kind} cannot be read from JSON"
+        raise TypeError(message)
+    return _PLAIN[kind]
+
+
+def _composite_reader(origin: Any, inner: tuple[Any, ...]) -> Reader:  # noqa: ANN401 - any annotation
+    if origin is Annotated:
+        return _checked_reader(_reader(inner[0]), [check for check in inner[1:] if callable(check)])
+    if origin in (typing.Union, types.UnionType):
+        return _union_reader(inner)
+    if origin is typing.Literal:
+        return _literal_reader(inner)
+    if issubclass(origin, Mapping):
+        return _mapping_reader(_reader(inner[0]), _reader(inner[1]))
+    if issubclass(origin, tuple) and inner[-1:] != (Ellipsis,):
+        return _tuple_reader([_reader(part) for part in inner])
+    return _sequence_reader(list if origin is list else tuple, _reader(inner[0]))
 
 
 @cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    return typing.get_type_hints(kind, include_extras=True)
+def _dataclass_reader(kind: type[Any]) -> Reader:
+    attributes: tuple[tuple[str, Reader, bool], ...] = ()
 
-
-def _decoded(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401 - any annotation, any value
-    if kind is Any or kind is object:
-        return value
-    if kind is AnyFloat:
-        return _number(value, where)
-    origin = typing.get_origin(kind)
-    if origin is not None:
-        return _composite(origin, typing.get_args(kind), value, where)
-    if is_dataclass(kind):
-        return _dataclass(kind, value, where)
-    return _plain(kind, value, where)
-
-
-def _composite(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
-    if origin is Annotated:
-        return _checked(inner, value, where)
-    if origin in (typing.Union, types.UnionType):
-        return _union(inner, value, where)
-    if origin is typing.Literal:
-        # `True == 1`, so types are compared too.
-        if any(value == literal and type(value) is type(literal) for literal in inner):
-            return value
-        raise unexpected(value, "one of " + ", ".join(map(str, inner)), where)
-    if issubclass(origin, Mapping):
+    def read(value: Any) -> Any:  # noqa: ANN401
+        nonlocal attributes
         if not isinstance(value, dict):
-            raise unexpected(value, "a mapping", where)
-        return {
-            _decoded(inner[0], name, _below(where, name)): _decoded(inner[1], literal, _below(where, name))
-            for name, literal in value.items()
-        }
-    return _sequence(origin, inner, value, where)
+            raise _mismatch(value, "a mapping")
+        if not attributes:  # not before the first use, because a dataclass may contain itself
+            hints = typing.get_type_hints(kind, include_extras=True)
+            attributes = tuple(
+                (one.name, _reader(hints[one.name]), one.default is MISSING and one.default_factory is MISSING)
+                for one in fields(kind)
+            )
+        values = {}
+        for name, read_attribute, required in attributes:
+            if name in value:
+                try:
+                    values[name] = read_attribute(value[name])
+                except _MismatchError as err:
+                    err.path.append(name)
+                    raise
+            elif required:
+                missing = _MismatchError("is missing", separator=" ", longest_path=None)
+                missing.path.append(name)
+                raise missing
+        return kind(**values)
+
+    return read
 
 
-def _checked(inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
-    result = _decoded(inner[0], value, where)
-    for check in inner[1:]:
-        if callable(check):
-            _bounded(check, result, where)
-    return result
+def _checked_reader(read_value: Reader, checks: list[Callable[[Any], object]]) -> Reader:
+    def read(value: Any) -> Any:  # noqa: ANN401
+        result = read_value(value)
+        for check in checks:
+            _bounded(check, result)
+        return result
+
+    return read
 
 
-def _bounded(parse: Callable[[Any], T], value: Any, where: str) -> T:  # noqa: ANN401
-    """Apply a parser from `bounds` to a value; prefix its error message with the name of the field."""
+def _bounded(parse: Callable[[Any], T], value: Any) -> T:  # noqa: ANN401
+    """Apply a parser from `bounds` to a value."""
     try:
         return parse(value)
     except ValueError as err:
-        message = f"{f'{where[:_SHOWN]}: ' if where else ''}{err}"
-        raise ValueError(message) from None
+        raise _MismatchError(str(err)) from None
 
 
-def _union(inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
-    if value is None and type(None) in inner:
-        return None
-    rest = [member for member in inner if member is not type(None)]
-    for member in rest[:-1]:
-        try:
-            return _decoded(member, value, where)
-        except ValueError:
-            continue
-    return _decoded(rest[-1], value, where)
+def _union_reader(inner: tuple[Any, ...]) -> Reader:
+    optional = type(None) in inner
+    *others, last = [_reader(member) for member in inner if member is not type(None)]
+
+    def read(value: Any) -> Any:  # noqa: ANN401
+        if value is None and optional:
+            return None
+        for read_member in others:
+            try:
+                return read_member(value)
+            except ValueError:
+                continue
+        return last(value)
+
+    return read
 
 
-def _sequence(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
-    if not isinstance(value, list | tuple) or not issubclass(origin, Collection):
-        raise unexpected(value, "a list", where)
-    if issubclass(origin, tuple) and inner[-1:] != (Ellipsis,):
-        if len(value) != len(inner):
-            raise unexpected(value, f"{len(inner)} values", where)
-        return tuple(
-            _decoded(part, element, _below(where, at))
-            for at, (part, element) in enumerate(zip(inner, value, strict=True))
-        )
-    container = list if origin is list else tuple
-    return container(_decoded(inner[0], element, _below(where, at)) for at, element in enumerate(value))
+def _literal_reader(literals: tuple[Any, ...]) -> Reader:
+    def read(value: Any) -> Any:  # noqa: ANN401
+        # `True == 1`, so types are compared too.
+        if any(value == literal and type(value) is type(literal) for literal in literals):
+            return value
+        raise _mismatch(value, "one of " + ", ".join(map(str, literals)))
+
+    return read
 
 
-def _dataclass(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
-    if not isinstance(value, dict):
-        raise unexpected(value, "a mapping", where)
-    values: dict[str, Any] = {}
-    for attribute in fields(kind):
-        if attribute.name in value:
-            values[attribute.name] = _decoded(
-                _hints(kind)[attribute.name], value[attribute.name], _below(where, attribute.name)
-            )
-        elif attribute.default is MISSING and attribute.default_factory is MISSING:
-            message = f"{_below(where, attribute.name)} is missing"
-            raise ValueError(message)
-    return kind(**values)
+def _mapping_reader(read_name: Reader, read_value: Reader) -> Reader:
+    def read(value: Any) -> Any:  # noqa: ANN401
+        if not isinstance(value, dict):
+            raise _mismatch(value, "a mapping")
+        result = {}
+        for name, below in value.items():
+            try:
+                result[read_name(name)] = read_value(below)
+            except _MismatchError as err:
+                err.path.append(str(name))
+                raise
+        return result
+
+    return read
 
 
-def _plain(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
-    read = _PLAIN.get(kind)
-    if read is None:
-        message = f"{kind} cannot be read from JSON"
-        raise TypeError(message)
-    return read(value, where)
+def _tuple_reader(parts: list[Reader]) -> Reader:
+    def read(value: Any) -> Any:  # noqa: ANN401
+        if not isinstance(value, list | tuple):
+            raise _mismatch(value, "a list")
+        if len(value) != len(parts):
+            raise _mismatch(value, f"{len(parts)} values")
+        return tuple(_read_elements(parts, value))
+
+    return read
 
 
-def _text(value: Any, where: str) -> str:  # noqa: ANN401
-    if not isinstance(value, str):
-        raise unexpected(value, "text", where)
-    return value
+def _sequence_reader(container: Callable[[Iterable[Any]], Any], read_element: Reader) -> Reader:
+    def read(value: Any) -> Any:  # noqa: ANN401
+        if not isinstance(value, list | tuple):
+            raise _mismatch(value, "a list")
+        return container(_read_elements(repeat(read_element), value))
+
+    return read
 
 
-def _bytes(value: Any, where: str) -> bytes:  # noqa: ANN401
-    """Read bytes, which are encoded as base64 in JSON."""
+def _read_elements(readers: Iterable[Reader], elements: Iterable[Any]) -> list[Any]:
+    result: list[Any] = []  # its length is the position of an invalid element
     try:
-        return base64.b64decode(_text(value, where), validate=True)
+        for read, element in zip(readers, elements, strict=False):
+            result.append(read(element))
+    except _MismatchError as err:
+        err.path.append(str(len(result)))
+        raise
+    return result
+
+
+def _text(value: Any) -> str:  # noqa: ANN401
+    if not isinstance(value, str):
+        raise _mismatch(value, "text")
+    return value
+
+
+def _bytes(value: Any) -> bytes:  # noqa: ANN401
+    """Read bytes, which are encoded as base64 in JSON."""
+    text = _text(value)
+    try:
+        return base64.b64decode(text, validate=True)
     except ValueError:
-        raise unexpected(value, "base64", where) from None
+        raise _mismatch(value, "base64") from None
 
 
-def _flag(value: Any, where: str) -> bool:  # noqa: ANN401
+def _flag(value: Any) -> bool:  # noqa: ANN401
     if not isinstance(value, bool):
-        raise unexpected(value, "true or false", where)
+        raise _mismatch(value, "true or false")
     return value
 
 
-def _whole(value: Any, where: str) -> int:  # noqa: ANN401
+def _whole(value: Any) -> int:  # noqa: ANN401
     if not isinstance(value, int) or isinstance(value, bool):
-        raise unexpected(value, "a whole number", where)
+        raise _mismatch(value, "a whole number")
     if not -_WHOLE <= value < _WHOLE:
-        message = f"{f'{where[:_SHOWN]}: ' if where else ''}expected a whole number, got a number that is too large"
-        raise ValueError(message)
+        message = "expected a whole number, got a number that is too large"
+        raise _MismatchError(message)
     return value
 
 
-def _number(value: Any, where: str) -> float:  # noqa: ANN401
+def _number(value: Any) -> float:  # noqa: ANN401
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise unexpected(value, "a number", where)
+        raise _mismatch(value, "a number")
     try:
         return float(value)
     except OverflowError:
-        raise unexpected(value, "a number", where) from None
+        raise _mismatch(value, "a number") from None
 
 
-def _finite(value: Any, where: str) -> float:  # noqa: ANN401
-    number = _number(value, where)
+def _finite(value: Any) -> float:  # noqa: ANN401
+    number = _number(value)
     if not math.isfinite(number):
-        raise unexpected(value, "a finite number", where)
+        raise _mismatch(value, "a finite number")
     return number
 
 
-def _figure(value: Any, where: str) -> Decimal:  # noqa: ANN401
+def _figure(value: Any) -> Decimal:  # noqa: ANN401
     """Read a decimal number, which is stored as text so that it is never rounded."""
-    return _bounded(bounds.parse_decimal, _text(value, where), where)
+    return _bounded(bounds.parse_decimal, _text(value))
 
 
-def _moment(value: Any, where: str) -> datetime:  # noqa: ANN401
+def _moment(value: Any) -> datetime:  # noqa: ANN401
     """Read a time. A time with no UTC offset is taken to be UTC, because cloudgpu writes only UTC."""
-    return _bounded(bounds.parse_time, value, where)
+    return _bounded(bounds.parse_time, value)
 
 
-def _day(value: Any, where: str) -> date:  # noqa: ANN401
-    return _bounded(bounds.parse_date, value, where)
+def _day(value: Any) -> date:  # noqa: ANN401
+    return _bounded(bounds.parse_date, value)
 
 
-_PLAIN: Final[Mapping[Any, Callable[[Any, str], Any]]] = {
+_PLAIN: Final[Mapping[Any, Reader]] = {
     str: _text,
     bytes: _bytes,
     bool: _flag,
@@ -214,27 +285,15 @@ _PLAIN: Final[Mapping[Any, Callable[[Any, str], Any]]] = {
 }
 
 
-def plain_reader(kind: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - any annotation
-    """Return the function that decodes a scalar type, for callers that traverse the document themselves.
-
-    The returned function raises ValueError if its argument does not have that type.
-    """
-    read = _number if kind is AnyFloat else _PLAIN.get(kind)
-    if read is None:
-        message = f"{kind} cannot be read from JSON"
-        raise TypeError(message)
-    return lambda value: read(value, "")
+def _mismatch(value: object, expected: str) -> _MismatchError:
+    return _MismatchError(str(unexpected(value, expected)))
 
 
-def _below(where: str, name: object) -> str:
-    return f"{where}.{name}" if where else str(name)
-
-
-def unexpected(value: object, expected: str, where: str = "") -> ValueError:
+def unexpected(value: object, expected: str) -> ValueError:
     """Return the error for a value that does not have the expected type."""
     shown = value if isinstance(value, str | int | float | bool | None) else type(value).__name__
     text = _shortened(repr(shown) if not isinstance(value, list | dict | tuple) else str(shown))
-    return ValueError(f"{f'{where[:_SHOWN]}: ' if where else ''}expected {expected}, got {text}")
+    return ValueError(f"expected {expected}, got {text}")
 
 
 def _shortened(text: str, length: int = _SHOWN) -> str:

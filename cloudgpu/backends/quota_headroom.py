@@ -12,11 +12,11 @@ from typing import Any, Final, Protocol
 
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
-from cloudgpu.decoding import MALFORMED
+from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import CloudGpuError, NewerFormatError, StateError
 from cloudgpu.paths import Home
 from cloudgpu.plan.capacity import VcpuHeadroom
-from cloudgpu.state.documents import StateFile, decode_stored
+from cloudgpu.state.documents import StateFile
 from cloudgpu.state.identifiers import BackendIdentity
 from cloudgpu.workers import Workers
 
@@ -185,4 +185,4 @@ def _readable(regions: Mapping[str, Any]) -> Iterator[tuple[str, RegionQuotas]]:
 
 def _region_of(region: str, row: Mapping[str, Any]) -> RegionQuotas:
     known = {name: row[name] for name in ("limits", "limits_at", "used", "used_at")}
-    return decode_stored(RegionQuotas, {"region": region, **known})
+    return decode_as(RegionQuotas, {"region": region, **known})

@@ -20,9 +20,10 @@ from cloudgpu import bounds, files
 from cloudgpu.catalog import Catalog, load
 from cloudgpu.catalog.snapshots.apply import apply_snapshot
 from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, parse_snapshot, to_document
+from cloudgpu.decoding import decode_as
 from cloudgpu.errors import NewerFormatError, StateError, UsageError
 from cloudgpu.paths import Home, unwritable_error
-from cloudgpu.state.documents import StateFile, decode_stored
+from cloudgpu.state.documents import StateFile
 from cloudgpu.text import command
 
 MAX_SNAPSHOTS: Final = 20
@@ -74,7 +75,7 @@ def _decode_history(content: dict[str, Any]) -> History:
     if bounds.checked_count(content["schema"]) != _SCHEMA:
         message = f"it has schema {content['schema']!r}, but this version of cloudgpu reads schema {_SCHEMA}"
         raise ValueError(message)
-    history = decode_stored(History, content)
+    history = decode_as(History, content)
     if history.current != BUNDLED and history.entry(history.current) is None:
         message = f"it selects snapshot {history.current}, but does not list it"
         raise ValueError(message)

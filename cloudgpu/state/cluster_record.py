@@ -10,7 +10,8 @@ from typing import Annotated, Any, Final, Literal
 
 from cloudgpu import bounds
 from cloudgpu.catalog.prices import ItemKind
-from cloudgpu.state.documents import StateFile, decode_stored
+from cloudgpu.decoding import decode_as
+from cloudgpu.state.documents import StateFile
 from cloudgpu.state.storage_records import AttachedStorage
 from cloudgpu.targets import is_simulated
 
@@ -33,7 +34,7 @@ class _CostRow:
 
 
 def _cost_row(row: Mapping[str, Any]) -> None:
-    decode_stored(_CostRow, row)
+    decode_as(_CostRow, row)
 
 
 def _optional_amount(text: str) -> None:
@@ -169,9 +170,9 @@ def last_end(instance_ids: Sequence[str], ended: Mapping[str, datetime]) -> date
 def _decode(content: Mapping[str, Any]) -> ClusterRecord:
     """Return the record in a file. Each of the three parts decodes its own fields and ignores all others."""
     return ClusterRecord(
-        identity=decode_stored(ClusterIdentity, content),
-        placement=decode_stored(ClusterPlacement, content),
-        lifecycle=decode_stored(ClusterLifecycle, content),
+        identity=decode_as(ClusterIdentity, content),
+        placement=decode_as(ClusterPlacement, content),
+        lifecycle=decode_as(ClusterLifecycle, content),
     )
 
 

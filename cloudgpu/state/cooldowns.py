@@ -10,10 +10,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from cloudgpu.clock import Clock
+from cloudgpu.decoding import decode_as
 from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Candidate, Market
-from cloudgpu.state.documents import StateFile, decode_stored
+from cloudgpu.state.documents import StateFile
 from cloudgpu.state.identifiers import BackendIdentity
 
 COOL_DOWN: Final = timedelta(minutes=10)
@@ -106,4 +107,4 @@ def _readable(rows: Iterable[object]) -> Iterator[_Entry]:
     """Yield the readable entries. Damaged entries are skipped, because the file is only a hint."""
     for row in rows:
         with contextlib.suppress(ValueError):
-            yield decode_stored(_Entry, row)
+            yield decode_as(_Entry, row)

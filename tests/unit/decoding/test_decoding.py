@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -108,6 +109,25 @@ def test_mismatched_value_error_names_field(stored: Any, told: str):
         decode_as(Everything, stored)
     assert told in str(caught.value)
     assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "why"),
+    [
+        (Literal[1], True, "expected one of 1, got True"),
+        (Annotated[str, "not a check"], 1, "expected text, got 1"),
+        (dict[str, int], {"x" * 10_000: "y" * 10_000}, "expected a whole number, got 'yyy"),
+    ],
+)
+def test_value_outside_a_dataclass_is_decoded_too(kind: Any, stored: Any, why: str):
+    with pytest.raises(ValueError, match=re.escape(why)) as caught:
+        decode_as(kind, stored)
+    assert len(str(caught.value)) < 200
+
+
+def test_unsupported_type_raises_type_error():
+    with pytest.raises(TypeError, match="cannot be read from JSON"):
+        decode_as(complex, 1)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "", "{", "9" * 5_000, b"\xff", '{"a": 1} b'])

@@ -28,8 +28,6 @@ PARSERS = frozenset(
             "parse_script",
             "read_json",
             "decode_as",
-            "decode_stored",
-            "validate_python",
             "tomllib.loads",
             "parse_qsl",
             "model_validate",
