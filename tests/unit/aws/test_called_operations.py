@@ -9,8 +9,6 @@ from pathlib import Path
 import botocore.session
 from botocore import xform_name
 
-from tests.source_code import syntax_nodes
-
 ROOT = Path(__file__).resolve().parents[3]
 TABLE = ROOT / "tests/rehearsal/fidelity/called_operations.toml"
 
@@ -42,7 +40,7 @@ def names_in_code() -> Iterator[str]:
     for path in (ROOT / "cloudgpu").rglob("*.py"):
         if "rehearsal" in path.relative_to(ROOT).parts:
             continue
-        for node in syntax_nodes(path):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Attribute):
                 yield node.attr
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -24,7 +24,7 @@ from cloudgpu.cli.terminal.output import Color, ColoredText, Output, ask, ask_fo
 from cloudgpu.cli.terminal.panel import framed_panel, plain_panel
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.run.progress import LogFolder, ProgressEvent
-from tests.source_code import nodes_of, syntax_nodes
+from tests.source_code import nodes_of
 from tests.unit.cli.hostile import HOSTILE, OURS, check, check_characters, hints, value, without_our_colours
 
 CLI = Path(cloudgpu.cli.__file__).parent
@@ -269,7 +269,7 @@ def test_only_the_terminal_module_writes_to_the_terminal():
         for layer in layers
         for path in sorted((CLI.parent / layer).rglob("*.py"))
         if str(path.relative_to(CLI.parent)) not in others
-        for line in direct_writes(syntax_nodes(path))
+        for line in direct_writes(nodes_of(path.read_text(encoding="utf-8")))
     ]
     assert found == []
 

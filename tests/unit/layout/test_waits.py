@@ -5,7 +5,6 @@ Waits go through `Clock.sleep` and `Workers`. Anything else that blocks is liste
 
 import ast
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -115,7 +114,7 @@ def waits(inside: Places) -> set[tuple[str, str]]:
     return {(function, name) for function, name in found if name}
 
 
-@cache
+@pytest.fixture(scope="module")
 def modules() -> dict[str, Places]:
     """Return the calls and loops of every module that runs in the process of a command, by its path."""
     paths = {str(path.relative_to(PACKAGE)): path for path in PACKAGE.rglob("*.py")}
@@ -126,8 +125,8 @@ def modules() -> dict[str, Places]:
     }
 
 
-def test_no_wait_bypasses_the_clock():
-    found = {(module, *wait) for module, inside in modules().items() for wait in waits(inside)}
+def test_no_wait_bypasses_the_clock(modules: dict[str, Places]):
+    found = {(module, *wait) for module, inside in modules.items() for wait in waits(inside)}
     assert found == set(ALLOWED), "wait with Clock.sleep and Workers, or say here what ends the wait"
 
 
@@ -143,8 +142,8 @@ def endless_retries(inside: Places) -> list[str]:
     return found
 
 
-def test_no_loop_retries_a_connection_that_cannot_heal():
-    found = {f"{module}: {function}" for module, inside in modules().items() for function in endless_retries(inside)}
+def test_no_loop_retries_a_connection_that_cannot_heal(modules: dict[str, Places]):
+    found = {f"{module}: {function}" for module, inside in modules.items() for function in endless_retries(inside)}
     assert found == set(), "end the loop at errors whose `retryable` is False"
 
 
