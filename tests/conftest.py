@@ -4,12 +4,14 @@ import gc
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.loaders import JSONFileLoader
 from hypothesis import settings
 
 from cloudgpu.aws.service_model.report import REPORT_VARIABLE
@@ -57,6 +59,26 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         patch.setenv("NO_PROXY", ",".join(filter(None, [os.environ.get("NO_PROXY"), "localhost", "127.0.0.1"])))
         for name, value in {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120", "LC_ALL": "C.UTF-8"}.items():
             patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_service_models() -> Iterator[None]:
+    """Read each of botocore's data files once: otherwise every session of a test parses them again."""
+    credentials = sys.modules.get("cloudgpu.aws.session.credentials")
+    if credentials is None:  # these tests open no session, and importing boto3 takes half a second
+        yield
+        return
+    load_file, known = credentials.ServiceModelFiles.load_file, dict[str, Any]()
+
+    def load_once(self: JSONFileLoader, file_path: str) -> Any:
+        content = known[file_path] if file_path in known else load_file(self, file_path)
+        if content is not None:
+            known[file_path] = content
+        return content
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(credentials.ServiceModelFiles, "load_file", load_once)
         yield
 
 

@@ -6,6 +6,7 @@ https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-l
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 Policy = Mapping[str, Any] | str
@@ -43,11 +44,9 @@ def _decision(policies: Sequence[Policy], action: str, resource: str, context: C
 
 
 def _applies(statement: Mapping[str, Any], action: str, resource: str, context: Context) -> bool:
-    names = any(_like(pattern.lower(), action.lower(), {}) for pattern in _listed(statement["Action"]))
-    covers = any(_like(pattern, resource, context) for pattern in _listed(statement["Resource"]))
     return (
-        names
-        and covers
+        any(_like(pattern.lower(), action.lower(), {}) for pattern in _listed(statement["Action"]))
+        and any(_like(pattern, resource, context) for pattern in _listed(statement["Resource"]))
         and all(
             _condition(operator, context.get(key), _listed(values), context)
             for operator, keys in statement.get("Condition", {}).items()
@@ -68,7 +67,14 @@ def _condition(operator: str, value: str | None, expected: Sequence[str], contex
 
 def _like(pattern: str, text: str, context: Context) -> bool:
     """Return True if a pattern with wildcards and policy variables matches the whole text."""
-    parts = []
+    expression = _expression(pattern, tuple(context.items()) if "${" in pattern else ())
+    return expression is not None and expression.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=1000)
+def _expression(pattern: str, context: tuple[tuple[str, str], ...]) -> re.Pattern[str] | None:
+    """Return a regular expression, or None for an unresolved variable, which invalidates the statement."""
+    known, parts = dict(context), []
     for variable, wildcard, letter in _TOKEN.findall(pattern):
         if wildcard:
             parts.append(".*" if wildcard == "*" else ".")
@@ -76,11 +82,11 @@ def _like(pattern: str, text: str, context: Context) -> bool:
             parts.append(re.escape(letter))
         elif variable in _SPECIAL:
             parts.append(re.escape(variable))
-        elif variable in context:
-            parts.append(re.escape(context[variable]))
+        elif variable in known:
+            parts.append(re.escape(known[variable]))
         else:
-            return False  # an unresolved variable invalidates the statement
-    return re.fullmatch("".join(parts), text, re.DOTALL) is not None
+            return None
+    return re.compile("".join(parts), re.DOTALL)
 
 
 def _listed(value: Any) -> list[str]:

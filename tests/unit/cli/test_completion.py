@@ -15,12 +15,17 @@ from cloudgpu.cli.main import app
 
 HOSTS = "hosts:\n- {name: dgx-1, address: 10.0.0.1, gpus: 'V100:8'}\n"
 NAMES = ("clusters", "runs", "clusters_and_runs", "recipes", "gpus", "hosts", "assignments")
+FISH = {"_CLOUDGPU_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
 COMPLETIONS = [getattr(completion, name) for name in NAMES]
 
 
 @pytest.fixture
 def work(tmp_path, monkeypatch):
     """A state home with two clusters and a run, and a working directory with a recipe."""
+    return fill(tmp_path, monkeypatch)
+
+
+def fill(tmp_path: Path, patch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "home"
     for name in ("clusters/lab/cluster.json", "clusters/large/cluster.json", "runs/plain-1/run.json"):
         (home / name).parent.mkdir(parents=True)
@@ -29,55 +34,98 @@ def work(tmp_path, monkeypatch):
     (tmp_path / "work/recipes/resnet").mkdir(parents=True)
     (tmp_path / "work/recipes/resnet/recipe.yaml").write_text("{")
     (tmp_path / "work/own.yaml").write_text("{")
-    monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setenv("CLOUDGPU_HOME", str(home))
+    patch.chdir(tmp_path / "work")
+    patch.setenv("CLOUDGPU_HOME", str(home))
     return tmp_path
 
 
-def complete(line: str, **environ: str) -> list[str]:
-    """Return what a shell offers for a line, in a process of its own."""
-    variables = {"_CLOUDGPU_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+def names(printed: str) -> list[str]:
+    return [row.split("\t")[0] for row in printed.split("\n") if row]
+
+
+OFFERED = [
+    ("cloudgpu down la", ["lab", "large"]),
+    ("cloudgpu down lab --run p", ["plain-1"]),
+    ("cloudgpu extend lar", ["large"]),
+    ("cloudgpu train plain --cluster la", ["lab", "large"]),
+    ("cloudgpu ssh pl", ["plain-1"]),
+    ("cloudgpu tunnel lab", ["lab"]),
+    ("cloudgpu logs ", ["plain-1"]),
+    ("cloudgpu attach p", ["plain-1"]),
+    ("cloudgpu cancel x", []),
+    ("cloudgpu train res", ["resnet", *(path.name for path in sorted(Path("recipes").glob("res*")))]),
+    ("cloudgpu plan own", ["own.yaml"]),
+    ("cloudgpu train quicks", ["quickstart"]),
+    ("cloudgpu gpus show V1", ["V100"]),
+    ("cloudgpu containers --gpu V1", ["V100"]),
+    ("cloudgpu train quickstart --set resources.instance_t", ["resources.instance_type="]),
+    ("cloudgpu train quickstart --set reso", ["resources."]),
+    ("cloudgpu train quickstart --set ep", ["epochs="]),
+    ("cloudgpu train --yes quickstart --set seed=1 --set ep", ["epochs="]),
+    ("cloudgpu plan quickstart --set resources.ep", []),
+    ("cloudgpu plan resnet --set reso", ["resources."]),  # the recipe is invalid
+    ("cloudgpu plan quickstart --set resources.instance_type=p4de", ["resources.instance_type=p4de.24xlarge"]),
+    ("cloudgpu im", ["image"]),  # the former name `images` is not offered
+]
+SHELL = """
+import gc, json, os, sys
+from cloudgpu.cli import completion, recorded_names
+from cloudgpu.cli.main import COMMANDS, entry
+for row in COMMANDS:
+    row.load()
+gc.freeze()
+for line in json.loads(sys.argv[1]):
+    read, write = os.pipe()
+    if not os.fork():
+        for number in (1, 2):
+            os.dup2(write, number)
+        os.environ["_TYPER_COMPLETE_ARGS"] = sys.argv[0] = line
+        try:
+            entry()
+        except SystemExit:
+            sys.stdout.flush()
+            os._exit(0)  # without the time to free all modules
+    os.close(write)
+    with open(read) as output:
+        print(json.dumps(output.read()))
+    os.wait()
+"""
+"""Complete lines, each in a process of its own. They are forked from one that has imported all commands."""
+
+
+@pytest.fixture(scope="module")
+def completed(tmp_path_factory) -> dict[str, list[str]]:
+    """What a shell offers for each line, or the error messages."""
+    with pytest.MonkeyPatch.context() as patch:
+        fill(tmp_path_factory.mktemp("completed"), patch)
+        lines = [line for line, _ in OFFERED]
+        done = subprocess.run(
+            [sys.executable, "-c", SHELL, json.dumps(lines)],
+            env={**os.environ, **FISH},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+        )
+    printed = map(json.loads, done.stdout.splitlines())
+    return dict(zip(lines, map(names, printed), strict=True))
+
+
+@pytest.mark.parametrize(("line", "offered"), OFFERED)
+def test_names_are_offered_by_the_shell(line, offered, completed):
+    assert completed[line] == sorted(set(offered))
+
+
+@pytest.mark.usefixtures("work")
+def test_command_offers_names_to_the_shell():
     done = subprocess.run(
         [Path(sys.executable).with_name("cloudgpu")],
-        env={**os.environ, **variables, "_TYPER_COMPLETE_ARGS": line, **environ},
+        env={**os.environ, **FISH, "_TYPER_COMPLETE_ARGS": "cloudgpu down la"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stderr == ""
-    return [row.split("\t")[0] for row in done.stdout.split("\n") if row]
-
-
-@pytest.mark.parametrize(
-    ("line", "offered"),
-    [
-        ("cloudgpu down la", ["lab", "large"]),
-        ("cloudgpu down lab --run p", ["plain-1"]),
-        ("cloudgpu extend lar", ["large"]),
-        ("cloudgpu train plain --cluster la", ["lab", "large"]),
-        ("cloudgpu ssh pl", ["plain-1"]),
-        ("cloudgpu tunnel lab", ["lab"]),
-        ("cloudgpu logs ", ["plain-1"]),
-        ("cloudgpu attach p", ["plain-1"]),
-        ("cloudgpu cancel x", []),
-        ("cloudgpu train res", ["resnet", *(path.name for path in sorted(Path("recipes").glob("res*")))]),
-        ("cloudgpu plan own", ["own.yaml"]),
-        ("cloudgpu train quicks", ["quickstart"]),
-        ("cloudgpu gpus show V1", ["V100"]),
-        ("cloudgpu containers --gpu V1", ["V100"]),
-        ("cloudgpu train quickstart --set resources.instance_t", ["resources.instance_type="]),
-        ("cloudgpu train quickstart --set reso", ["resources."]),
-        ("cloudgpu train quickstart --set ep", ["epochs="]),
-        ("cloudgpu train --yes quickstart --set seed=1 --set ep", ["epochs="]),
-        ("cloudgpu plan quickstart --set resources.ep", []),
-        ("cloudgpu plan resnet --set reso", ["resources."]),  # the recipe is invalid
-        ("cloudgpu plan quickstart --set resources.instance_type=p4de", ["resources.instance_type=p4de.24xlarge"]),
-        ("cloudgpu im", ["image"]),  # the former name `images` is not offered
-    ],
-)
-@pytest.mark.usefixtures("work")
-def test_names_are_offered_by_the_shell(line, offered):
-    assert complete(line) == sorted(set(offered))
+    assert (names(done.stdout), done.stderr) == (["lab", "large"], "")
 
 
 @pytest.mark.usefixtures("work")

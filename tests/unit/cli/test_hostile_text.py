@@ -8,7 +8,7 @@ import json
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from cloudgpu.cli.terminal.output import Color, ColoredText, Output, ask, ask_fo
 from cloudgpu.cli.terminal.panel import framed_panel, plain_panel
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.run.progress import LogFolder, ProgressEvent
+from tests.source_code import nodes_of
 from tests.unit.cli.hostile import HOSTILE, OURS, check, check_characters, hints, value, without_our_colours
 
 CLI = Path(cloudgpu.cli.__file__).parent
@@ -230,17 +231,17 @@ def test_echoed_arguments_are_printed_without_control_characters(path, streams, 
 WRITERS = re.compile(r"^(print|typer\.(echo|secho|confirm|prompt)|sys\.(stdout|stderr)\.(write|writelines)|click\..*)$")
 
 
-def direct_writes(source: str) -> Iterator[int]:
+def direct_writes(nodes: Iterable[ast.AST]) -> Iterator[int]:
     """Yield the lines that write to the terminal without using `Output`."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if isinstance(node, ast.Call) and WRITERS.match(ast.unparse(node.func)):
             yield node.lineno
 
 
 def test_direct_write_check_detects_print_and_echo():
     bad = ["print('x')", "typer.echo('x')", "sys.stderr.write('x')", "typer.confirm('x')"]
-    assert [list(direct_writes(one)) for one in bad] == [[1]] * 4
-    assert list(direct_writes("screen.line('x')")) == []
+    assert [list(direct_writes(nodes_of(one))) for one in bad] == [[1]] * 4
+    assert list(direct_writes(nodes_of("screen.line('x')"))) == []
 
 
 def test_only_the_terminal_module_writes_to_the_terminal():
@@ -268,7 +269,7 @@ def test_only_the_terminal_module_writes_to_the_terminal():
         for layer in layers
         for path in sorted((CLI.parent / layer).rglob("*.py"))
         if str(path.relative_to(CLI.parent)) not in others
-        for line in direct_writes(path.read_text(encoding="utf-8"))
+        for line in direct_writes(nodes_of(path.read_text(encoding="utf-8")))
     ]
     assert found == []
 

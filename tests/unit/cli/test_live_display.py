@@ -92,7 +92,7 @@ def test_region_is_drawn_below_the_lines_that_stay_and_erased_at_the_end(command
 
 def test_no_color_leaves_the_region_but_no_colors(command):
     training = command(TRAIN, NO_COLOR="1")
-    training.until(lambda text: "==> train  1 s" in text)
+    training.until(lambda text: "line 19" in text and "==> train" in text)
     training.step()
     assert training.end() == (0, "before\ntrain: port 22 stays open\n==> train  12.0 s\nafter")
     assert b"\x1b[1m" not in training.raw

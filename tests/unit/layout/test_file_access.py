@@ -3,9 +3,12 @@
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+
+from tests.source_code import nodes_of, syntax_nodes
 
 PACKAGE = Path(__file__).parents[3] / "cloudgpu"
 OWNER = "files.py"
@@ -87,9 +90,9 @@ def modules() -> list[str]:
     return [name for name in names if name != OWNER and not name.startswith(tuple(FOLDERS))]
 
 
-def direct_opens(source: str) -> list[int]:
+def direct_opens(nodes: Iterable[ast.AST]) -> list[int]:
     """Return the lines that open a file without `cloudgpu.files`."""
-    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    calls = (node for node in nodes if isinstance(node, ast.Call))
     # Only the few calls with such a name are written out as text.
     named = (call for call in calls if {getattr(call.func, "id", ""), getattr(call.func, "attr", "")} & NAMES)
     return [call.lineno for call in named if _opens(call)]
@@ -124,10 +127,10 @@ def _kernel(value: ast.expr | None) -> bool:
 
 
 def test_files_are_opened_only_through_the_files_module():
-    found = Counter({name: len(direct_opens((PACKAGE / name).read_text())) for name in modules()})
+    found = Counter({name: len(direct_opens(syntax_nodes(PACKAGE / name))) for name in modules()})
     allowed = {name: count for name, (count, _) in ALLOWED.items()}
     wrong = {
-        name: f"{count} direct, {allowed.get(name, 0)} allowed: lines {direct_opens((PACKAGE / name).read_text())}"
+        name: f"{count} direct, {allowed.get(name, 0)} allowed: lines {direct_opens(syntax_nodes(PACKAGE / name))}"
         for name, count in found.items()
         if count != allowed.get(name, 0)
     }
@@ -152,7 +155,7 @@ def test_files_are_opened_only_through_the_files_module():
     ],
 )
 def test_direct_open_is_detected(line: str):
-    assert direct_opens(line) == [1]
+    assert direct_opens(nodes_of(line)) == [1]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +169,7 @@ def test_direct_open_is_detected(line: str):
     ],
 )
 def test_other_calls_are_not_detected_as_direct_open(line: str):
-    assert direct_opens(line) == []
+    assert direct_opens(nodes_of(line)) == []
 
 
 def test_directories_of_the_state_home_are_private_with_their_parents():

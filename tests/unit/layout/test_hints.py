@@ -2,12 +2,13 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from cloudgpu import errors
+from tests.source_code import nodes_of, syntax_nodes
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = (
@@ -19,9 +20,9 @@ KINDS = frozenset(
 DOUBLES = ("fake.py",)
 
 
-def without_hint(source: str) -> Iterator[int]:
+def without_hint(nodes: Iterable[ast.AST]) -> Iterator[int]:
     """Yield the lines that create an error without `hint=`."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in KINDS:
             given = {keyword.arg for keyword in node.keywords}
             if not given & {"hint", None}:
@@ -29,8 +30,8 @@ def without_hint(source: str) -> Iterator[int]:
 
 
 def test_error_without_hint_is_detected():
-    assert list(without_hint('raise UsageError("no")')) == [1]
-    assert list(without_hint('raise UsageError("no", hint="yes")')) == []
+    assert list(without_hint(nodes_of('raise UsageError("no")'))) == [1]
+    assert list(without_hint(nodes_of('raise UsageError("no", hint="yes")'))) == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -41,7 +42,7 @@ def test_every_raised_error_has_a_hint(package: str):
         f"{path.relative_to(ROOT)}:{line}"
         for path in sorted(folder.rglob("*.py"))
         if path.name not in DOUBLES
-        for line in without_hint(path.read_text(encoding="utf-8"))
+        for line in without_hint(syntax_nodes(path))
     ]
     assert found == []
 
@@ -81,45 +82,54 @@ ALLOWED = {
 }
 
 
-def before_values(text: ast.expr) -> Iterator[tuple[str, str]]:
+def before_values(text: ast.expr) -> Iterator[tuple[str, ast.expr | str]]:
     """Yield each value that is interpolated into a text, with the text before it."""
     match text:
         case ast.JoinedStr(values=values):
             before = ""
             for part in values:
                 if isinstance(part, ast.FormattedValue):
-                    yield before, ast.unparse(part.value)
-                    before = before + "\0" if not QUOTING.match(ast.unparse(part.value)) else before + "\1"
+                    yield before, part.value
+                    before += "\1" if is_quoted(part.value) else "\0"
                 elif isinstance(part, ast.Constant):
                     before += part.value
         case ast.Constant(value=str(value)):
             for found in re.finditer(r"\{\w*\}|%s", value):
                 yield value[: found.start()], found.group()
         case ast.BinOp(left=ast.Constant(value=str(value)), op=ast.Add(), right=right):
-            yield value, ast.unparse(right)
+            yield value, right
 
 
-def messages(tree: ast.Module) -> set[ast.expr]:
+def is_quoted(value: ast.expr | str) -> bool:
+    return isinstance(value, ast.Call) and QUOTING.match(ast.unparse(value)) is not None
+
+
+def _last_name(function: ast.expr) -> str:
+    return getattr(function, "attr", "") or getattr(function, "id", "")
+
+
+def messages(nodes: Iterable[ast.AST]) -> set[ast.expr]:
     """Return the error message texts: they may repeat user input, as in `--gpu X: no such GPU`."""
     found: set[ast.expr] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and any(ast.unparse(one) == "message" for one in node.targets):
+    for node in nodes:
+        if isinstance(node, ast.Assign) and any(
+            isinstance(one, ast.Name) and one.id == "message" for one in node.targets
+        ):
             found.add(node.value)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in {*KINDS, "typed"}:
+        elif isinstance(node, ast.Call) and _last_name(node.func) in {*KINDS, "typed"}:
             found.update(node.args[:1])
     return found
 
 
-def unquoted(source: str) -> Iterator[tuple[int, str]]:
+def unquoted(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield line and value wherever a command contains an unquoted value."""
-    tree = ast.parse(source)
-    told = messages(tree)
-    for node in ast.walk(tree):
+    told = messages(nodes)
+    for node in nodes:
         if isinstance(node, ast.expr) and node not in told:
             for before, value in before_values(node):
                 typed = COMMAND.search(before) or GOES_ON.search(before)
-                if typed and not NO_COMMAND.search(before) and not QUOTING.match(value):
-                    yield node.lineno, value
+                if typed and not NO_COMMAND.search(before) and not is_quoted(value):
+                    yield node.lineno, value if isinstance(value, str) else ast.unparse(value)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +147,7 @@ def unquoted(source: str) -> Iterator[tuple[int, str]]:
     ],
 )
 def test_unquoted_value_in_a_command_is_detected(source: str):
-    assert [line for line, _ in unquoted(source)][:1] == [1]
+    assert [line for line, _ in unquoted(nodes_of(source))][:1] == [1]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +160,7 @@ def test_unquoted_value_in_a_command_is_detected(source: str):
     ],
 )
 def test_quoted_values_and_prose_are_not_detected_as_commands(source: str):
-    assert list(unquoted(source)) == []
+    assert list(unquoted(nodes_of(source))) == []
 
 
 def test_every_value_in_a_suggested_command_is_quoted():
@@ -159,7 +169,7 @@ def test_every_value_in_a_suggested_command_is_quoted():
         f"{name}:{line}: {value}"
         for path in sorted(package.rglob("*.py"))
         if not (name := path.relative_to(package).as_posix()).startswith(PROGRAMS)
-        for line, value in unquoted(path.read_text(encoding="utf-8"))
+        for line, value in unquoted(syntax_nodes(path))
         if (name, value) not in ALLOWED
     ]
     assert found == [], "build the command with cloudgpu.text.command, in the agent of the nodes with shlex.quote"

@@ -5,11 +5,13 @@ import importlib
 import importlib.util
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from cloudgpu.rehearsal.state.store import MOVED_MODULES
+from tests.source_code import nodes_of, syntax_nodes
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("cloudgpu", "infra", "scripts", "benchmarks", "tests")
@@ -20,11 +22,12 @@ NO_MODULES = {"cloudgpu.cluster", "cloudgpu.d", "cloudgpu.toml", *MOVED_MODULES}
 """A Docker label, a directory, a file, and modules as snapshots of earlier versions name them."""
 
 
-def strings(path: Path) -> Iterator[str]:
+@cache
+def strings(path: Path) -> tuple[str, ...]:
     """Return every string of a source file, including docstrings."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
+    # The trees of the tests are not kept: only these tests read them, and they take much memory.
+    nodes = syntax_nodes(path) if "cloudgpu" in path.relative_to(ROOT).parts else nodes_of(path.read_text("utf-8"))
+    return tuple(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def imported(text: str) -> Iterator[tuple[str, str]]:
@@ -59,6 +62,7 @@ def unknown_attributes(texts: Iterable[str]) -> list[str]:
     )
 
 
+@cache
 def is_module(name: str) -> bool:
     """Return True if there is a module of this name."""
     try:

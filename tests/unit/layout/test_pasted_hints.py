@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import cloudgpu
+from tests.source_code import nodes_of, syntax_nodes
 
 ROOT = Path(cloudgpu.__file__).parent
 COMMAND = re.compile(r"(?:cloudgpu|ssh|scp|rm|mv|cp|chmod|chown|cd|cat|tail|export|source) (?:[^`;,\0]* )?[^\s`;,]*\0")
@@ -21,9 +22,9 @@ def name_of(target: ast.expr) -> str:
     return getattr(target, "id", "") or getattr(target, "attr", "")
 
 
-def hints(tree: ast.AST) -> Iterator[ast.JoinedStr]:
+def hints(nodes: Iterable[ast.AST]) -> Iterator[ast.JoinedStr]:
     """Yield the f-strings of every `hint=` argument and of every assignment to `hint`."""
-    for node in ast.walk(tree):
+    for node in nodes:
         values = (
             [keyword.value for keyword in node.keywords if keyword.arg == "hint"] if isinstance(node, ast.Call) else []
         )
@@ -39,7 +40,7 @@ def is_quoted(value: ast.expr) -> bool:
 
 def unquoted(source: str) -> list[str]:
     """Return the hints with an unquoted value in a command or an option, or with an unquoted path."""
-    return unquoted_hints(hints(ast.parse(source)))
+    return unquoted_hints(hints(nodes_of(source)))
 
 
 def unquoted_hints(texts: Iterable[ast.JoinedStr]) -> list[str]:
@@ -59,10 +60,7 @@ def unquoted_hints(texts: Iterable[ast.JoinedStr]) -> list[str]:
 
 
 def test_commands_and_paths_in_hints_are_quoted():
-    texts = {
-        path.relative_to(ROOT).as_posix(): list(hints(ast.parse(path.read_text(encoding="utf-8"))))
-        for path in ROOT.rglob("*.py")
-    }
+    texts = {path.relative_to(ROOT).as_posix(): list(hints(syntax_nodes(path))) for path in ROOT.rglob("*.py")}
     assert {path: found for path, in_file in texts.items() if (found := unquoted_hints(in_file))} == {}
     assert sum(map(len, texts.values())) > 100
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import cloudgpu
+from tests.source_code import nodes_of, syntax_nodes
 
 ROOT = Path(cloudgpu.__file__).parent
 NOUNS = (
@@ -37,16 +38,18 @@ CHECKED = {
 
 def unguarded(tree: ast.AST) -> Iterator[ast.JoinedStr]:
     """Yield every f-string outside of conditional expressions that compare a count."""
-    for child in ast.iter_child_nodes(tree):
-        if isinstance(child, ast.JoinedStr):
-            yield child
-        if not (isinstance(child, ast.IfExp) and isinstance(child.test, ast.Compare)):
-            yield from unguarded(child)
+    parents = [tree]
+    while parents:
+        for child in ast.iter_child_nodes(parents.pop()):
+            if isinstance(child, ast.JoinedStr):
+                yield child
+            if not (isinstance(child, ast.IfExp) and isinstance(child.test, ast.Compare)):
+                parents.append(child)
 
 
-def wrong(source: str, checked: str = "") -> list[str]:
+def wrong(tree: ast.AST, checked: str = "") -> list[str]:
     found = []
-    for text in unguarded(ast.parse(source)):
+    for text in unguarded(tree):
         parts = [
             str(part.value)
             if isinstance(part, ast.Constant)
@@ -65,7 +68,7 @@ def test_counts_are_followed_by_the_right_form():
     found = {}
     for path in ROOT.rglob("*.py"):
         name = path.relative_to(ROOT).as_posix()
-        lines = wrong(path.read_text("utf-8"), CHECKED.get(name, ""))
+        lines = wrong(syntax_nodes(path)[0], CHECKED.get(name, ""))
         if lines and not name.startswith("rehearsal/aws_api/"):
             found[name] = lines
     assert found == {}
@@ -83,4 +86,4 @@ def test_counts_are_followed_by_the_right_form():
     ],
 )
 def test_wrong_plurals_are_found(source, count):
-    assert len(wrong(source)) == count
+    assert len(wrong(nodes_of(source)[0])) == count

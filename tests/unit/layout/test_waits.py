@@ -4,10 +4,12 @@ Waits go through `Clock.sleep` and `Workers`. Anything else that blocks is liste
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.source_code import syntax_nodes
 
 PACKAGE = Path(__file__).parents[3] / "cloudgpu"
 OTHER_PROCESSES = (
@@ -66,56 +68,72 @@ ALLOWED = {
     ("workers.py", "Workers.cancel", "join"): "bounded by the grace period",
 }
 """(file, function, call) -> what ends the wait."""
+Places = Iterable[tuple[str, ast.AST]]
 
 
-def places(node: ast.AST, inside: tuple[str, ...] = ()) -> Iterator[tuple[str, ast.AST]]:
-    """Yield every node with the dotted name of the function that contains it."""
-    for child in ast.iter_child_nodes(node):
-        named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        below = (*inside, child.name) if named else inside
-        yield ".".join(below), child
-        yield from places(child, below)
+def places(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Yield every call and loop with the dotted name of the function that contains it."""
+    parents = [("", tree)]
+    while parents:
+        inside, node = parents.pop()
+        for child in ast.iter_child_nodes(node):
+            named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            below = f"{inside}.{child.name}".lstrip(".") if named else inside
+            if isinstance(child, ast.Call | ast.While):
+                yield below, child
+            parents.append((below, child))
 
 
 def blocks(call: ast.Call) -> str:
     """Return the name of the function if the call may block for long, otherwise an empty string."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    receiver = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-    keywords = {keyword.arg for keyword in call.keywords}
-    may_block = {
-        "sleep": not receiver.endswith("clock"),
-        "join": not call.args or ast.unparse(call.args[0]).endswith(("_S", "_s", "0")) or "time." in ast.unparse(call),
-        "get": not call.args or "timeout" in keywords,
-        "run": receiver == "subprocess" and "timeout" not in keywords,
-        **dict.fromkeys(("wait", "wait_for", "flock", "lockf", "communicate", "acquire"), True),
-        **dict.fromkeys(("ThreadPoolExecutor", "ProcessPoolExecutor"), True),
-    }
-    if name == "join" and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Constant):
-        return ""
-    return name if may_block.get(name) else ""
+    receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+    match name:
+        case "wait" | "wait_for" | "flock" | "lockf" | "communicate" | "acquire":
+            blocking = True
+        case "ThreadPoolExecutor" | "ProcessPoolExecutor":
+            blocking = True
+        case "sleep":
+            blocking = receiver is None or not ast.unparse(receiver).endswith("clock")
+        case "join" if not isinstance(receiver, ast.Constant):
+            limited = call.args and not ast.unparse(call.args[0]).endswith(("_S", "_s", "0"))
+            blocking = not limited or "time." in ast.unparse(call)
+        case "get":
+            blocking = not call.args or any(keyword.arg == "timeout" for keyword in call.keywords)
+        case "run":
+            timed = any(keyword.arg == "timeout" for keyword in call.keywords)
+            blocking = receiver is not None and ast.unparse(receiver) == "subprocess" and not timed
+        case _:
+            blocking = False
+    return name if blocking else ""
 
 
-def waits(source: str) -> set[tuple[str, str]]:
+def waits(inside: Places) -> set[tuple[str, str]]:
     """Return the function and the call of every wait that bypasses the clock."""
-    found = ((function, blocks(node)) for function, node in places(ast.parse(source)) if isinstance(node, ast.Call))
+    found = ((function, blocks(node)) for function, node in inside if isinstance(node, ast.Call))
     return {(function, name) for function, name in found if name}
 
 
-def modules() -> dict[str, str]:
-    """Return the source of every module that runs in the process of a command, by its path."""
+@pytest.fixture(scope="module")
+def modules() -> dict[str, Places]:
+    """Return the calls and loops of every module that runs in the process of a command, by its path."""
     paths = {str(path.relative_to(PACKAGE)): path for path in PACKAGE.rglob("*.py")}
-    return {name: path.read_text() for name, path in paths.items() if not name.startswith(OTHER_PROCESSES)}
+    return {
+        name: list(places(syntax_nodes(path)[0]))
+        for name, path in paths.items()
+        if not name.startswith(OTHER_PROCESSES)
+    }
 
 
-def test_no_wait_bypasses_the_clock():
-    found = {(module, *wait) for module, source in modules().items() for wait in waits(source)}
+def test_no_wait_bypasses_the_clock(modules: dict[str, Places]):
+    found = {(module, *wait) for module, inside in modules.items() for wait in waits(inside)}
     assert found == set(ALLOWED), "wait with Clock.sleep and Workers, or say here what ends the wait"
 
 
-def endless_retries(source: str) -> list[str]:
+def endless_retries(inside: Places) -> list[str]:
     """Return the functions with a loop that catches an error of a connection without asking whether it can heal."""
     found = []
-    for function, node in places(ast.parse(source)):
+    for function, node in inside:
         if not isinstance(node, ast.While):
             continue
         handlers = [inner for inner in ast.walk(node) if isinstance(inner, ast.ExceptHandler) and inner.type]
@@ -124,8 +142,8 @@ def endless_retries(source: str) -> list[str]:
     return found
 
 
-def test_no_loop_retries_a_connection_that_cannot_heal():
-    found = {f"{module}: {function}" for module, source in modules().items() for function in endless_retries(source)}
+def test_no_loop_retries_a_connection_that_cannot_heal(modules: dict[str, Places]):
+    found = {f"{module}: {function}" for module, inside in modules.items() for function in endless_retries(inside)}
     assert found == set(), "end the loop at errors whose `retryable` is False"
 
 
@@ -147,10 +165,10 @@ def test_no_loop_retries_a_connection_that_cannot_heal():
     ],
 )
 def test_waits_are_detected(line: str, found: str):
-    assert waits(line) == ({("", found)} if found else set())
+    assert waits(places(ast.parse(line))) == ({("", found)} if found else set())
 
 
 def test_endless_retries_are_detected():
     loop = "while True:\n  try:\n    connect()\n  except ConnectError as err:\n    {}"
-    assert endless_retries(loop.format("pass")) == [""]
-    assert endless_retries(loop.format("if not err.retryable: raise")) == []
+    assert endless_retries(places(ast.parse(loop.format("pass")))) == [""]
+    assert endless_retries(places(ast.parse(loop.format("if not err.retryable: raise")))) == []

@@ -73,7 +73,7 @@ def test_library_that_crashes_is_a_failure(tmp_path: Path) -> None:
 
 @needs_gcc
 def test_cuda_that_hangs_fails_within_the_limit(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(cuda, "_LIMIT_S", 0.5)
+    monkeypatch.setattr(cuda, "_LIMIT_S", 0.1)
     answer = cuda.check(library(tmp_path, "sleep(600); return 0;"), DRIVER)
     assert (answer["state"], answer["error"]) == ("failed", None)
     assert "did not initialize within" in answer["reason"]

@@ -55,7 +55,7 @@ def host(tmp_path, monkeypatch):
     def serve(info, version=VERSION, status=200):
         server = Engine(str(socket), Handler)
         server.answers = {"/version": (status, version), "/info": (status, info)}
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         started.append(server)
 
     yield SimpleNamespace(client=client, socket=socket, serve=serve, set=monkeypatch)

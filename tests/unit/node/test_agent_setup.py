@@ -172,6 +172,28 @@ def test_key_of_a_setup_in_a_container_begins_with_the_recipe() -> None:
     assert setup._read({**GOOD, "container": CONTAINER}).key == f"plain-{DIGEST[:20]}"
 
 
+def test_failed_installation_shows_the_last_lines_and_the_hint_names_the_field(tmp_path, monkeypatch) -> None:
+    """The interpreter makes an environment whose Python fails like pip without a package."""
+    error = "ERROR: No matching distribution found for no-such-package"
+    (tmp_path / "python3").write_text(
+        '#!/bin/sh\n[ "$1 $2" = "-m venv" ] || exit 1\nmkdir -p "$3/bin"\n'
+        f"printf '#!/bin/sh\\necho looking\\necho {error} >&2\\nexit 1\\n' >\"$3/bin/python\"\n"
+        'chmod 755 "$3/bin/python"\n'
+    )
+    (tmp_path / "python3").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    request = EnvironmentRequest(("no-such-package",), None, str(tmp_path / "envs"))
+    with pytest.raises(AgentError) as caught:
+        provide_environment(request, lambda _: None)
+    assert caught.value.message.splitlines() == [
+        "installing the requirements failed (python: exit code 1):",
+        "looking",
+        error,
+    ]
+    assert caught.value.hint.startswith("check the names and versions in environment.python.requirements")
+
+
+@pytest.mark.slow
 def test_missing_package_is_named_and_the_hint_names_the_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_FIND_LINKS"):

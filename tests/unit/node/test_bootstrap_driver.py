@@ -82,7 +82,8 @@ def image_driver(machine: Machine, works_after: int, version: str = NEW) -> None
 
 
 def test_driver_of_the_image_is_waited_for_and_not_replaced(machine: Machine, monkeypatch) -> None:
-    monkeypatch.setattr(Machine, "environment", Machine.environment.fget(machine) | {"CLOUDGPU_DRIVER_S": "30"})
+    monkeypatch.setattr(Machine, "environment", Machine.environment.fget(machine) | {"CLOUDGPU_DRIVER_S": "300"})
+    machine.stand_in("sleep")
     image_driver(machine, works_after=3)
     code, state = machine.boot(bootstrap_script(V100))
     assert (code, took(state)["driver"]) == (0, "done")
@@ -101,6 +102,7 @@ def test_broken_driver_of_the_image_fails_by_name_and_is_not_replaced(machine: M
 
 
 def test_interrupted_driver_installation_is_continued_instead_of_waited_for(machine: Machine) -> None:
+    machine.stand_in("sleep")
     image_driver(machine, works_after=2)
     machine.state.mkdir(parents=True)
     (machine.state / "driver-incomplete").touch()

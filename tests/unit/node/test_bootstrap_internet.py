@@ -23,7 +23,8 @@ def archive_after(machine: Machine, tries: int) -> None:
 
 
 def test_packages_are_installed_only_after_the_archive_is_reachable(machine: Machine, monkeypatch) -> None:
-    monkeypatch.setattr(Machine, "environment", Machine.environment.fget(machine) | {"CLOUDGPU_ONLINE_S": "60"})
+    monkeypatch.setattr(Machine, "environment", Machine.environment.fget(machine) | {"CLOUDGPU_ONLINE_S": "300"})
+    machine.stand_in("sleep")
     archive_after(machine, tries=2)
     _, state = machine.boot(bootstrap_script(PDSH))
     assert (state["state"], took(state)["pdsh"]) == ("done", "done")

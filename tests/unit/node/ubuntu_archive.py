@@ -104,7 +104,7 @@ def archive(root: Path, *packages: Packages) -> Iterator[Apt]:
     (served / "Release").write_text(f"Date: Sat, 21 Nov 2026 00:00:00 UTC\nSHA256:\n {digest} {len(text)} Packages\n")
     handler = partial(_Quiet, directory=str(served))
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield _apt(root, f"http://127.0.0.1:{server.server_port}")

@@ -53,14 +53,14 @@ def test_held_call_continues_after_release():
     script.put([{"id": "h", "do": "hold"}])
     rule = script.find(RUN, "before")
     done = threading.Event()
-    thread = threading.Thread(target=lambda: (script.hold(rule, RUN, limit_s=10), done.set()))
+    thread = threading.Thread(target=lambda: (script.hold(rule, RUN, limit_s=600), done.set()))
     thread.start()
     while not script.shown()["held"]:
         pass
     assert script.shown()["held"] == [{"rule": "h", "action": "RunInstances", "region": "us-east-1", "phase": "before"}]
     assert not done.is_set()
     assert script.release() == 1
-    thread.join(5)
+    thread.join(60)
     assert done.is_set()
     assert script.shown()["held"] == []
 
@@ -74,7 +74,7 @@ def test_new_fault_rules_release_held_calls():
     while not script.shown()["held"]:
         pass
     script.put([])
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()
 
 

@@ -120,7 +120,7 @@ def echo():
 
 
 def exchange(server: LoopbackServer, raw: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as peer:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as peer:
         peer.sendall(raw)
         peer.shutdown(socket.SHUT_WR)
         got = b""
@@ -147,7 +147,7 @@ def test_chunked_transfer_encoding_is_decoded(echo):
 
 
 def test_server_sends_100_continue_before_the_body(echo):
-    with socket.create_connection(("127.0.0.1", echo.port), timeout=5) as peer:
+    with socket.create_connection(("127.0.0.1", echo.port), timeout=60) as peer:
         peer.sendall(b"PUT / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n")
         assert peer.recv(100).startswith(b"HTTP/1.1 100")
         peer.sendall(b"x")
@@ -190,7 +190,7 @@ def test_rejected_body_is_not_held_in_memory(echo, chunked):
 
 
 def test_large_rejected_upload_gets_403_before_sending_its_body(echo):
-    with socket.create_connection(("127.0.0.1", echo.port), timeout=5) as peer:
+    with socket.create_connection(("127.0.0.1", echo.port), timeout=60) as peer:
         peer.sendall(b"PUT /refused HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % LARGE)
         assert peer.recv(1000).startswith(b"HTTP/1.1 403")
 

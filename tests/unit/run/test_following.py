@@ -236,7 +236,7 @@ def test_reader_applies_backpressure_and_stops_when_abandoned(tmp_path, clock):
     assert flood.sent < 40
     (reader,) = [thread for thread in threading.enumerate() if thread.name == "follow-0"]
     items.close()
-    reader.join(5)
+    reader.join(60)
     assert not reader.is_alive()
     assert flood.closed
 

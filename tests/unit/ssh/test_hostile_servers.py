@@ -74,6 +74,9 @@ def said(text: bytes) -> Speak:
     return speak
 
 
+HTTP = said(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
 @pytest.mark.parametrize(
     "speak",
     [
@@ -81,7 +84,7 @@ def said(text: bytes) -> Speak:
         endless(b"x" * 4096),
         endless(b"Welcome to the lab!\r\n" * 200),
         endless(b"\0" * 4096),
-        said(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+        HTTP,
         said(b"SSH-1.5-old\r\n"),
         said(b"SSH-2.0-silent\r\n"),
         said(b"SSH-2.0-" + b"x" * 60_000 + b"\r\n"),
@@ -92,13 +95,15 @@ def said(text: bytes) -> Speak:
     ids=["silent", "no-newline", "motd", "zeros", "http", "ssh1", "no-kex", "long-id", "bad-kex", "escapes", "closed"],
 )
 def test_non_ssh_server_raises_connect_error_within_time_limit(serve, tmp_path: Path, speak: Speak) -> None:
+    # Only to a server that waits for more does the limit matter; the others are refused for what they send.
+    timeout_s = 0.3 if speak in (silence, HTTP) else 20.0
     key = tmp_path / "key"
     ensure_key(key)
     node = Node(0, "i-0", "127.0.0.1", serve(speak), "lea", ("SHA256:x",), "127.0.0.1", "p3.2xlarge", "z", "V100", 1,
                 True)  # fmt: skip
     began = time.monotonic()
     with pytest.raises(ConnectError) as caught:
-        connect(node, key, clock=SystemClock(), timeout_s=1.5)
+        connect(node, key, clock=SystemClock(), timeout_s=timeout_s)
     assert time.monotonic() - began < 30
     assert caught.value.message.isprintable()
     assert len(caught.value.message) < 600

@@ -30,6 +30,13 @@ def git(root: Path, *arguments: str) -> bytes:
     return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, env=environment).stdout
 
 
+def make_repository(root: Path) -> None:
+    """Make an empty repository of what git requires: `git init` starts a process and writes twenty files."""
+    (root / ".git/objects").mkdir(parents=True)
+    (root / ".git/refs").mkdir()
+    (root / ".git/HEAD").write_text("ref: refs/heads/main\n")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _no_settings_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
@@ -78,7 +85,7 @@ def test_files_to_send_match_git_ls_files(
     tmp_path_factory: pytest.TempPathFactory, top: str, nested: str, where: str, files: list[str]
 ) -> None:
     root = tmp_path_factory.mktemp("tree")
-    git(root, "init", "-q")
+    make_repository(root)
     plant(root, [f"{where}/.gitignore", ".gitignore", *files])
     (root / ".gitignore").write_text(top, newline="")
     (root / where / ".gitignore").write_text(nested, newline="")
@@ -230,7 +237,7 @@ def test_tracked_files_are_sent_as_git_lists_them(
     tmp_path_factory: pytest.TempPathFactory, top: str, nested: str, files: list[str], tracked: list[int], version: str
 ) -> None:
     root = tmp_path_factory.mktemp("tree")
-    git(root, "init", "-q")
+    make_repository(root)
     plant(root, ["a/.gitignore", ".gitignore", *files])
     (root / ".gitignore").write_text(top, newline="")
     (root / "a" / ".gitignore").write_text(nested, newline="")

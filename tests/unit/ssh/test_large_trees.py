@@ -162,15 +162,15 @@ def test_file_that_the_local_file_system_cannot_store_does_not_prevent_others(to
 def test_long_listing_is_never_in_memory_as_a_whole() -> None:
     def messages() -> Iterator[bytes]:
         yield MARK
-        for start in range(0, 50_000, 500):
+        for start in range(0, 20_000, 500):
             yield message({"entries": [[f"{number:0200}", 0, 0, 0, "x", 0] for number in range(start, start + 500)]})
         yield message({"entries": [], "skipped": [], "unnamed": 0})
 
     tracemalloc.start()
-    assert sum(1 for _ in fetch._listed(ScriptedNode(Output(messages())), "/work", [], [])) == 50_000
+    assert sum(1 for _ in fetch._listed(ScriptedNode(Output(messages())), "/work", [], [])) == 20_000
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert most < 3_000_000  # the listing has 12 MB
+    assert most < 1_200_000  # the listing has 5 MB
 
 
 @pytest.mark.parametrize("entries", [[], [["a", 0, 0, 0, "x", 0]] * 500])

@@ -7,6 +7,7 @@ directory of the process does not change.
 import asyncio
 import contextlib
 import contextvars
+import os
 import runpy
 import sys
 import threading
@@ -218,8 +219,9 @@ def _importable(directory: Path) -> Iterator[None]:
 
 
 def _within(module: object, directory: Path) -> bool:
+    # Compared as text, because this runs for every module of the process, twice per program.
     source = getattr(module, "__file__", None)
-    return isinstance(source, str) and Path(source).is_relative_to(directory)
+    return isinstance(source, str) and source.startswith(f"{directory}{os.sep}")
 
 
 def _typed(failure: BaseException, project: Project, monitor: Monitor) -> BaseException:
