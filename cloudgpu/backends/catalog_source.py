@@ -5,10 +5,9 @@ from decimal import Decimal
 from typing import Protocol
 
 from cloudgpu.catalog.snapshots.snapshot import TypeFacts
-from cloudgpu.state.identifiers import BackendIdentity
 
 
-class CatalogSource(BackendIdentity, Protocol):
+class CatalogSource(Protocol):
     """Source of a target's catalog data. Every method raises `CloudGpuError` if its request fails."""
 
     def regions(self) -> Sequence[str]:

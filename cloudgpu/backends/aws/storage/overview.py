@@ -1,27 +1,21 @@
 """`storage list`: list existing storage with its cost and users."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
-from cloudgpu.backends.aws.ports import StorageCloud
+from cloudgpu.aws.storage.storage_tags import TaggedStorage
+from cloudgpu.backends.aws.account import AwsAccount
 from cloudgpu.backends.billing.retained_prices import capacity_monthly_usd
 from cloudgpu.backends.storage import StorageRow
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.targets import is_simulated
 
-if TYPE_CHECKING:
-    # Only for annotations: an offline plan must not import boto3.
-    from cloudgpu.aws.storage.storage_tags import TaggedStorage
 
-
-def list_storage(cloud: StorageCloud, records: Sequence[StorageRecord], default_region: str) -> tuple[StorageRow, ...]:
+def list_storage(cloud: AwsAccount, records: Sequence[StorageRecord], default_region: str) -> tuple[StorageRow, ...]:
     """List the storage of all owners in the default region and the regions of the records, sorted by name."""
     known = [record for record in records if (record.target, record.endpoint) == (cloud.target, cloud.endpoint)]
     regions = sorted({default_region, *(record.region for record in known)})
-    found = [stored for region in regions for stored in cloud.found(region)]
+    found = [stored for region in regions for stored in cloud.storage.found(region)]
     simulated = is_simulated(cloud.target)
     rows = [_found_row(stored, simulated=simulated) for stored in found]
     seen = {(stored.name, stored.token) for stored in found}

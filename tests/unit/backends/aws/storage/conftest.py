@@ -73,6 +73,10 @@ class ScriptedStorage:
     def account(self):
         return self.account_id
 
+    @property
+    def storage(self):
+        return self
+
     def engine(self, record):
         self.record = record
         return self
