@@ -1,7 +1,7 @@
 """One account, on AWS or on the rehearsal cloud: its identity, and queries and changes in all of its regions."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +17,7 @@ from cloudgpu.aws.ec2 import (
     tag_search,
 )
 from cloudgpu.aws.ec2.billing_times import Lifetime
+from cloudgpu.aws.ec2.instances import Instance
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, SHUTDOWN_S, FoundResource, SearchResult
 from cloudgpu.aws.ec2.tagging import add_missing_tags
 from cloudgpu.aws.pricing import offers, prices, quotas
@@ -330,6 +331,19 @@ class AwsAccount:
     def session_plugin(self) -> tuple[str, ...]:
         """Command to run instead of AWS's Session Manager plugin; empty for AWS."""
         return (sys.executable, "-I", "-S", str(PLUGIN)) if is_simulated(self.target) else ()
+
+
+def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, calls: ApiCallLog) -> AwsAccount:
+    """Connect to AWS with the user's credentials. `AWS_ENDPOINT_URL` is ignored."""
+
+    def reach(found: Sequence[Instance], private: Set[str]) -> Mapping[str, tuple[str, int]]:
+        at = {
+            instance.id: instance.private_address if instance.id in private else instance.public_address
+            for instance in found
+        }
+        return {instance_id: (address, 22) for instance_id, address in at.items() if address}
+
+    return AwsAccount(CloudTarget("aws", CloudEndpoint(), "", environ), reach, settings, clock, calls)
 
 
 def cluster_tags(record: ClusterRecord) -> dict[str, str]:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 _ACCOUNT = "cloudgpu.backends.aws.account"
 _OPERATIONS = "cloudgpu.backends.aws.clusters.operations"
-_CONNECT = "cloudgpu.backends.aws.connect"
 _SWEEP = "cloudgpu.backends.aws.sweep.sweep"
 _STORAGE = "cloudgpu.backends.aws.storage.manage"
 _SESSIONS = "cloudgpu.backends.aws.session_manager"
@@ -207,7 +206,7 @@ def open_backend(environment: BackendEnvironment) -> AwsBackend:
     """Return the backend of the caller's AWS account."""
 
     def open_cloud() -> AwsAccount:
-        cloud: AwsAccount = import_module(_CONNECT).connect_aws(
+        cloud: AwsAccount = import_module(_ACCOUNT).connect_aws(
             environment.settings, environment.environ, environment.clock, environment.calls
         )
         return cloud
