@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final
 
-from cloudgpu.backends.catalog_source import CatalogSource
+from cloudgpu.backends.base import CatalogSource
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.snapshots.apply import Change, apply_snapshot, changes, summarize_changes, unknown_gpus
 from cloudgpu.catalog.snapshots.snapshot import (

@@ -12,6 +12,7 @@ from cloudgpu.backends.aws.offers import CloudOffers
 from cloudgpu.backends.base import (
     AccountQueries,
     Backend,
+    CatalogSource,
     ClusterOperations,
     Context,
     ImageStore,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cloudgpu.backends.aws.account import AwsAccount, CloudContext
-    from cloudgpu.backends.catalog_source import CatalogSource
     from cloudgpu.backends.environment import BackendEnvironment
     from cloudgpu.backends.lifecycle.launch_request import Requester
     from cloudgpu.backends.lifecycle.results import ResourceForecast

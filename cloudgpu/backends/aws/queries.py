@@ -1,4 +1,4 @@
-"""The queries about an account that use cases make through the interfaces of `base.py` and `catalog_source.py`."""
+"""The queries about an account that use cases make through the interfaces of `cloudgpu/backends/base.py`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

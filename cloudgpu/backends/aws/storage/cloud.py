@@ -1,7 +1,8 @@
-"""Find, attach and delete the storage of one account by its tags."""
+"""Find, list, attach and delete the storage of one account by its tags."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from cloudgpu.aws.ec2.instances import attach_volume
 from cloudgpu.aws.ec2.subnets import region_network
@@ -12,6 +13,8 @@ from cloudgpu.aws.storage.buckets import empty_bucket
 from cloudgpu.aws.storage.objects import require_bucket
 from cloudgpu.aws.storage.storage_tags import MADE_FOR_TAG, TaggedStorage
 from cloudgpu.backends.aws.engines import Engines
+from cloudgpu.backends.billing.retained_prices import capacity_monthly_usd
+from cloudgpu.backends.storage import StorageRow
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
 from cloudgpu.errors import CloudGpuError
@@ -91,3 +94,51 @@ def storage_tags(record: StorageRecord) -> Mapping[str, str]:
         "cloudgpu:token": record.token,
         **({MADE_FOR_TAG: record.made_for} if record.made_for else {}),
     }
+
+
+def list_storage(stores: AwsStorage, records: Sequence[StorageRecord], default_region: str) -> tuple[StorageRow, ...]:
+    """List the storage of all owners in the default region and the regions of the account's records, sorted by name."""
+    regions = sorted({default_region, *(record.region for record in records)})
+    found = [stored for region in regions for stored in stores.found(region)]
+    rows = [_found_row(stored, simulated=stores.simulated) for stored in found]
+    seen = {(stored.name, stored.token) for stored in found}
+    rows += [_lost_row(record) for record in records if (record.name, record.token) not in seen]
+    return tuple(sorted(rows, key=lambda row: (row.name, row.region)))
+
+
+def _found_row(stored: TaggedStorage, *, simulated: bool) -> StorageRow:
+    data = stored.data
+    size = data.size_gib if data else Decimal(0)
+    return StorageRow(
+        name=stored.name,
+        kind=stored.kind,
+        region=stored.region,
+        owner=stored.tag("cloudgpu:owner"),
+        state=(data.state.lower() or "available") if data else "partly created or deleted",
+        disposable=stored.disposable,
+        size_gib=size,
+        monthly_usd=capacity_monthly_usd(stored, size),
+        created_at=data.created_at if data else None,
+        users=stored.users,
+        simulated=simulated,
+        id=data.id if data else "",
+        made_for=stored.made_for,
+    )
+
+
+def _lost_row(record: StorageRecord) -> StorageRow:
+    """Return the row of a record that has no tagged resources. Its size and cost are unknown."""
+    return StorageRow(
+        name=record.name,
+        kind=record.kind,
+        region=record.region,
+        owner=record.owner,
+        state="not found",
+        disposable=record.disposable,
+        size_gib=None,
+        monthly_usd=None,
+        created_at=record.created_at,
+        users=None,
+        simulated=record.simulated,
+        made_for=record.made_for,
+    )

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from cloudgpu.aws.storage.storage_tags import TaggedStorage, created_at
 from cloudgpu.backends.aws.account import AwsAccount
-from cloudgpu.backends.aws.storage.overview import list_storage
+from cloudgpu.backends.aws.storage.cloud import list_storage
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, storage_spending
@@ -65,7 +65,9 @@ class StorageManager:
 
     def rows(self, region: str) -> tuple[StorageRow, ...]:
         """Return the storage in `region` and in every region that the storage records list."""
-        return list_storage(self._cloud, self._records.all(), region)
+        identity = (self._cloud.target, self._cloud.endpoint)
+        known = [record for record in self._records.all() if (record.target, record.endpoint) == identity]
+        return list_storage(self._cloud.storage, known, region)
 
     def find_deletable(self, name: str, region: str, *, delete_data: bool) -> TaggedStorage | None:
         """Return the existing storage for the confirmation prompt, or None if no resource has the storage's tag."""
