@@ -66,8 +66,8 @@ def node_connections(environment: BackendEnvironment, cloud: Callable[[], "AwsAc
 
     Args:
         environment: Settings and environment of the command.
-        cloud: Function that returns the account. Called only for Session Manager sessions, and for nodes
-            that do not respond.
+        cloud: Function that returns the account. Called only for Session Manager sessions, and for nodes that do not
+            respond.
     """
     settings = environment.settings
 
