@@ -14,7 +14,7 @@ import pytest
 from botocore.loaders import JSONFileLoader
 from hypothesis import settings
 
-from cloudgpu.aws.service_model.report import REPORT_VARIABLE
+from cloudgpu.aws.service_model.report import REPORT_VARIABLE, install_request_checks
 from cloudgpu.paths import Home
 
 settings.register_profile("few", deadline=None, max_examples=5)  # for scripts/test-dates
@@ -88,6 +88,7 @@ def service_model_report(tmp_path_factory: pytest.TempPathFactory, clean_environ
     report = tmp_path_factory.mktemp("service-model") / "report.txt"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(REPORT_VARIABLE, str(report))
+        install_request_checks()
         yield report
     assert not _recorded(report), "a server or session recorded this after the last test"
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from cloudgpu.aws.session.session import Identity
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
     from cloudgpu.backends.billing.cost_ledger import CostLedger
-    from cloudgpu.backends.catalog_source import CatalogSource
     from cloudgpu.backends.lifecycle.launch_request import Requester
     from cloudgpu.backends.lifecycle.results import (
         DeletionResult,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
     from cloudgpu.backends.sweep.plan import SweepPlan, SweepRequest, SweepResult
     from cloudgpu.catalog import Catalog
+    from cloudgpu.catalog.snapshots.snapshot import TypeFacts
     from cloudgpu.clock import Clock
     from cloudgpu.launch.inventory import Node
     from cloudgpu.paths import Home
@@ -276,6 +276,31 @@ class StorageOperations(Protocol):
 
     def check_recorded(self, name: str) -> None:
         """Raise an error if the deletion could not be recorded."""
+
+
+class CatalogSource(Protocol):
+    """Source of a target's catalog data. Every method raises `CloudGpuError` if its request fails."""
+
+    def regions(self) -> Sequence[str]:
+        """Return every region that the account can use."""
+
+    def types(self, region: str) -> Mapping[str, TypeFacts]:
+        """Return the instance types with NVIDIA GPUs in a region."""
+
+    def zones(self, region: str) -> Mapping[str, tuple[str, ...]]:
+        """Return the zones of a region that offer each GPU instance type, by instance type."""
+
+    def on_demand(self, region: str) -> Mapping[str, Decimal]:
+        """Return the on-demand price in USD per hour of every instance type in the region's price list."""
+
+    def spot(self, region: str, types: Sequence[str]) -> Mapping[str, tuple[Decimal, Decimal]]:
+        """Return the lowest and the highest recent spot price in USD per hour of each instance type."""
+
+    def images(self, region: str, parameters: Sequence[str]) -> Mapping[str, str]:
+        """Return the machine image ID stored in each SSM parameter."""
+
+    def quotas(self, region: str) -> Mapping[str, int]:
+        """Return the vCPU limit of each quota, by quota key."""
 
 
 class ImageStore(Protocol):

@@ -9,18 +9,18 @@ from cloudgpu.backends.aws.backend import AwsBackend, backend_of
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
-    from cloudgpu.backends.aws.ports import Cloud
+    from cloudgpu.backends.aws.account import AwsAccount
     from cloudgpu.backends.environment import BackendEnvironment
     from cloudgpu.rehearsal.client import RehearsalClient
 
-_CONNECT = "cloudgpu.backends.aws.connect"
+_ACCOUNT = "cloudgpu.backends.aws.rehearsal_account"
 
 
 def open_backend(environment: BackendEnvironment) -> AwsBackend:
     """Return the backend of this state home's rehearsal cloud. The backend starts the cloud on first use."""
 
-    def open_cloud() -> Cloud:
-        cloud: Cloud = import_module(_CONNECT).connect_rehearsal(
+    def open_cloud() -> AwsAccount:
+        cloud: AwsAccount = import_module(_ACCOUNT).connect_rehearsal(
             environment.settings, environment.writable_home(), environment.environ, environment.clock, environment.calls
         )
         return cloud
@@ -30,7 +30,7 @@ def open_backend(environment: BackendEnvironment) -> AwsBackend:
 
 def start_rehearsal(environment: BackendEnvironment) -> RehearsalClient:
     """Return the client of this state home's rehearsal cloud, after starting the cloud if it is not running."""
-    client: RehearsalClient = import_module(_CONNECT).start_rehearsal(
+    client: RehearsalClient = import_module(_ACCOUNT).start_rehearsal(
         environment.settings, environment.writable_home(), environment.clock
     )
     return client

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from botocore import handlers
 
+from cloudgpu.aws.service_model.report import install_request_checks
 from cloudgpu.aws.session.recording import DROPPED, keep_parameters, kept_parameters
 from cloudgpu.cli.main import entry
 from live_tier.evidence import Call, calls_in
@@ -94,6 +95,7 @@ def main() -> None:
     handlers.BUILTIN_HANDLERS.extend(
         [("before-parameter-build", keep_parameters, last), ("before-call", replay.answer, last)]
     )
+    install_request_checks()
     sys.argv = ["cloudgpu", *arguments]
     entry()
 

@@ -13,8 +13,8 @@ from pathlib import Path
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # read when moto is imported
 
 from cloudgpu.aws.session.session import CloudEndpoint
+from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
 from cloudgpu.backends.aws.backend import AwsBackend
-from cloudgpu.backends.aws.cloud import AwsCloud, CloudTarget
 from cloudgpu.backends.node_connections import NodeCarriers
 from cloudgpu.state.cluster_record import ClusterRecord
 from tests.backends.endpoint import EndpointHarness, SleepSkippingClock
@@ -42,7 +42,7 @@ class AwsHarness(EndpointHarness):
 
         def open_cloud():
             environment = self.environment
-            return AwsCloud(where, reach, self.settings, environment.clock, environment.calls)
+            return AwsAccount(where, reach, self.settings, environment.clock, environment.calls)
 
         return AwsBackend(("aws", "AWS"), self.files.home, self.environment.clock, open_cloud, lambda: self)
 

@@ -85,7 +85,7 @@ class EndpointHarness:
         raise NotImplementedError
 
     def make_bucket(self) -> None:
-        s3 = self.backend().cloud.clients_at(REGION).client("s3")
+        s3 = self.backend().cloud.session(REGION).client("s3")
         s3.create_bucket(Bucket="conformance")
         s3.put_object(Bucket="conformance", Key="data/shard-0", Body=b"1")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final
 
-from cloudgpu.backends.catalog_source import CatalogSource
+from cloudgpu.backends.base import CatalogSource
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.snapshots.apply import Change, apply_snapshot, changes, summarize_changes, unknown_gpus
 from cloudgpu.catalog.snapshots.snapshot import (
@@ -22,6 +22,7 @@ from cloudgpu.errors import CloudError, CloudGpuError, UsageError
 from cloudgpu.recipe.problem import suggestion
 from cloudgpu.run.progress import Emit, Note, report_count
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots, SnapshotEntry
+from cloudgpu.state.identifiers import BackendIdentity
 from cloudgpu.targets import is_simulated
 from cloudgpu.workers import Workers
 
@@ -137,6 +138,7 @@ class RefreshResult:
 class CatalogRefresh:
     """Refreshes the catalog data of one target."""
 
+    backend: BackendIdentity
     source: CatalogSource
     snapshots: CatalogSnapshots
     shipped: Catalog
@@ -155,14 +157,14 @@ class CatalogRefresh:
         """
         to_read = self._regions(regions, everywhere=everywhere)
         before = self.snapshots.current()
-        account = self.source.account()
-        self.emit(Note(f"reading catalog data for {_region_count(to_read)} from {self.source.target}"))
+        account = self.backend.account()
+        self.emit(Note(f"reading catalog data for {_region_count(to_read)} from {self.backend.target}"))
         read = dict(self._read(to_read, apply_snapshot(self.shipped, before) if before else self.shipped))
         readings = {key: reading for key, reading in read.items() if not isinstance(reading, CloudGpuError)}
         errors = {key: error for key, error in read.items() if isinstance(error, CloudGpuError)}
         if not readings:
             raise next(iter(errors.values()))
-        fresh = CatalogSnapshot(self.source.target, account, self.source.endpoint, _by_region(readings))
+        fresh = CatalogSnapshot(self.backend.target, account, self.backend.endpoint, _by_region(readings))
         changed: list[Change] = []
 
         def draft(old: CatalogSnapshot | None) -> tuple[CatalogSnapshot, str, list[str]]:
@@ -176,7 +178,7 @@ class CatalogRefresh:
             UnreadPart(region, part, err.message) for (region, part), err in sorted(errors.items(), key=_key)
         )
         return RefreshResult(
-            added.entry, self.source.target, tuple(changed), unread, unknown_gpus(self.shipped, added.snapshot)
+            added.entry, self.backend.target, tuple(changed), unread, unknown_gpus(self.shipped, added.snapshot)
         )
 
     def _regions(self, requested: Sequence[str], *, everywhere: bool) -> tuple[str, ...]:

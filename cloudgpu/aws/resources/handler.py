@@ -196,6 +196,18 @@ def deleting(what: str) -> Iterator[None]:
             raise
 
 
+def response_unless_gone(what: str, call: Callable[..., Any], **arguments: Any) -> dict[str, Any] | None:  # noqa: ANN401
+    """Make a call and return its response, or None if AWS reports that the resource does not exist."""
+    try:
+        with convert_errors(what):
+            response: dict[str, Any] = call(**arguments)
+    except CloudGpuError as err:
+        if is_gone(err):
+            return None
+        raise
+    return response
+
+
 def delete_when_unused(
     ctx: HandlerContext, delete: Callable[[], None], limit_s: float, when: Callable[[CloudGpuError], bool] = is_in_use
 ) -> bool:

@@ -13,12 +13,12 @@ from cloudgpu.aws.resources.handler import (
     delete_when_unused,
     is_ours,
     require_existing,
+    response_unless_gone,
     tag_outputs,
 )
-from cloudgpu.aws.session.errors import convert_errors, is_gone
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.retries import poll
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.errors import CloudGpuError
 
 _APPEAR_S = 60
 _RELEASE_S = 600
@@ -90,13 +90,9 @@ class PlacementGroupHandler(DescribedHandler):
 
 def _described_group(clients: Clients, name: str) -> dict[str, Any] | None:
     """Return AWS's description of a group, or None if the group does not exist or AWS lists it as deleted."""
-    try:
-        with convert_errors(f"describing placement group {name}"):
-            groups = clients.client("ec2").describe_placement_groups(GroupNames=[name])["PlacementGroups"]
-    except CloudGpuError as err:
-        if is_gone(err):
-            return None
-        raise
+    describe = clients.client("ec2").describe_placement_groups
+    response = response_unless_gone(f"describing placement group {name}", describe, GroupNames=[name])
+    groups = response["PlacementGroups"] if response else ()
     return next((group for group in groups if group.get("State") != "deleted"), None)
 
 
@@ -155,14 +151,9 @@ class KeyPairHandler(DescribedHandler):
 
 
 def _described_key_pair(clients: Clients, name: str) -> dict[str, Any] | None:
-    try:
-        with convert_errors(f"describing key pair {name}"):
-            response = clients.client("ec2").describe_key_pairs(KeyNames=[name], IncludePublicKey=True)
-    except CloudGpuError as err:
-        if is_gone(err):
-            return None
-        raise
-    return next(iter(response["KeyPairs"]), None)
+    describe = clients.client("ec2").describe_key_pairs
+    response = response_unless_gone(f"describing key pair {name}", describe, KeyNames=[name], IncludePublicKey=True)
+    return next(iter(response["KeyPairs"]), None) if response else None
 
 
 def _existing_key_pair(row: dict[str, Any], inputs: Properties) -> ExistingResource:

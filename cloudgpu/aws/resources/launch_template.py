@@ -16,11 +16,11 @@ from cloudgpu.aws.resources.handler import (
     deleting,
     is_ours,
     require_existing,
+    response_unless_gone,
     tag_outputs,
 )
-from cloudgpu.aws.session.errors import convert_errors, is_gone
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.errors import CloudGpuError
 
 Convert = Callable[[Any], Any]
 Table = Mapping[str, tuple[str, Convert]]
@@ -223,14 +223,9 @@ def _description(inputs: Properties) -> dict[str, str]:
 
 
 def _described(clients: Clients, **by: list[str]) -> dict[str, Any] | None:
-    try:
-        with convert_errors(f"describing launch template {next(iter(by.values()))[0]}"):
-            templates = clients.client("ec2").describe_launch_templates(**by)["LaunchTemplates"]
-    except CloudGpuError as err:
-        if is_gone(err):
-            return None
-        raise
-    return next(iter(templates), None)
+    what = f"describing launch template {next(iter(by.values()))[0]}"
+    response = response_unless_gone(what, clients.client("ec2").describe_launch_templates, **by)
+    return next(iter(response["LaunchTemplates"]), None) if response else None
 
 
 def _physical(template: dict[str, Any], inputs: Properties, region: str) -> ExistingResource:

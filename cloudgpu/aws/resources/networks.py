@@ -3,12 +3,19 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.resources.handler import DescribedHandler, ExistingResource, HandlerContext, Properties, deleting
+from cloudgpu.aws.resources.handler import (
+    DescribedHandler,
+    ExistingResource,
+    HandlerContext,
+    Properties,
+    deleting,
+    response_unless_gone,
+)
 from cloudgpu.aws.resources.network_part import NetworkPartHandler
-from cloudgpu.aws.session.errors import convert_errors, error_from_code, is_gone
+from cloudgpu.aws.session.errors import convert_errors, error_from_code
 from cloudgpu.aws.session.retries import poll
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.errors import CloudGpuError, UnsupportedError
+from cloudgpu.errors import UnsupportedError
 
 _DELETION_S = 300
 _DELETED_STATES = frozenset({"deleted", "Deleted"})
@@ -191,13 +198,10 @@ class VpcEndpointHandler(NetworkPartHandler):
             )
 
     def _by_id(self, clients: Clients, physical_id: str) -> dict[str, Any] | None:
-        try:
-            with convert_errors(f"describing VPC endpoint {physical_id}"):
-                endpoints = clients.client("ec2").describe_vpc_endpoints(VpcEndpointIds=[physical_id])[self.plural]
-        except CloudGpuError as err:
-            if is_gone(err):
-                return None
-            raise
+        describe = clients.client("ec2").describe_vpc_endpoints
+        what = f"describing VPC endpoint {physical_id}"
+        response = response_unless_gone(what, describe, VpcEndpointIds=[physical_id])
+        endpoints = response[self.plural] if response else ()
         return next((endpoint for endpoint in endpoints if endpoint.get("State") not in _DELETED_STATES), None)
 
     def _described(self, clients: Clients, filters: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -17,12 +17,13 @@ from cloudgpu.aws.resources.handler import (
     delete_when_unused,
     deleting,
     is_ours,
+    response_unless_gone,
     tag_outputs,
 )
 from cloudgpu.aws.session.errors import convert_errors, is_gone
 from cloudgpu.aws.session.retries import retry
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.errors import AuthError, CloudGpuError
+from cloudgpu.errors import AuthError
 
 _ROLE_WAIT_S = 60
 """Maximum number of seconds for a new role to propagate through IAM."""
@@ -120,15 +121,9 @@ def _roles(profile: dict[str, Any] | None) -> list[str]:
 
 
 def _described_profile(clients: Clients, name: str) -> dict[str, Any] | None:
-    try:
-        with convert_errors(f"describing instance profile {name}"):
-            response = clients.client("iam").get_instance_profile(InstanceProfileName=name)
-    except CloudGpuError as err:
-        if is_gone(err):
-            return None
-        raise
-    profile: dict[str, Any] = response["InstanceProfile"]
-    return profile
+    get = clients.client("iam").get_instance_profile
+    response = response_unless_gone(f"describing instance profile {name}", get, InstanceProfileName=name)
+    return response["InstanceProfile"] if response else None
 
 
 def _existing_profile(profile: dict[str, Any], inputs: Properties) -> ExistingResource:
@@ -193,13 +188,11 @@ def _put(clients: Clients, inputs: Properties) -> None:
 
 
 def _text(clients: Clients, role: str, name: str) -> str | None:
-    try:
-        with convert_errors(f"reading policy {name} of role {role}"):
-            document: Any = clients.client("iam").get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
-    except CloudGpuError as err:
-        if is_gone(err):
-            return None
-        raise
+    get = clients.client("iam").get_role_policy
+    response = response_unless_gone(f"reading policy {name} of role {role}", get, RoleName=role, PolicyName=name)
+    if response is None:
+        return None
+    document = response["PolicyDocument"]
     # botocore parses a valid JSON document into a mapping, but leaves any other document as URL-encoded text.
     return unquote(document) if isinstance(document, str) else json.dumps(document, sort_keys=True)
 
@@ -346,14 +339,8 @@ def _unless_gone(call: Callable[..., Any], **arguments: str) -> None:
 
 
 def _described_role(clients: Clients, name: str) -> dict[str, Any] | None:
-    try:
-        with convert_errors(f"describing role {name}"):
-            role: dict[str, Any] = clients.client("iam").get_role(RoleName=name)["Role"]
-    except CloudGpuError as err:
-        if is_gone(err):
-            return None
-        raise
-    return role
+    response = response_unless_gone(f"describing role {name}", clients.client("iam").get_role, RoleName=name)
+    return response["Role"] if response else None
 
 
 def _existing_role(role: dict[str, Any], inputs: Properties) -> ExistingResource:

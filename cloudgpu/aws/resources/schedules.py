@@ -14,6 +14,7 @@ from cloudgpu.aws.resources.handler import (
     delete_when_unused,
     is_ours,
     require_existing,
+    response_unless_gone,
     tag_outputs,
 )
 from cloudgpu.aws.session.errors import convert_errors, is_gone, is_taken
@@ -124,14 +125,8 @@ def _request(inputs: Properties) -> dict[str, Any]:
 
 
 def _described(clients: Clients, group: str, name: str) -> dict[str, Any] | None:
-    try:
-        with convert_errors(f"describing schedule {group}/{name}"):
-            schedule: dict[str, Any] = clients.client("scheduler").get_schedule(GroupName=group, Name=name)
-    except CloudGpuError as err:
-        if is_gone(err):
-            return None
-        raise
-    return schedule
+    get = clients.client("scheduler").get_schedule
+    return response_unless_gone(f"describing schedule {group}/{name}", get, GroupName=group, Name=name)
 
 
 def _present(clients: Clients, inputs: Properties) -> ExistingResource:
@@ -222,15 +217,10 @@ def group_tags(clients: Clients, group: dict[str, Any] | None) -> dict[str, str]
     """Return the tags of a group; empty if the group no longer exists."""
     if group is None:
         return {}
-    try:
-        with convert_errors(f"reading the tags of schedule group {group['Name']}"):
-            return tags_to_dict(
-                clients.client("scheduler").list_tags_for_resource(ResourceArn=group["Arn"]).get("Tags")
-            )
-    except CloudGpuError as err:
-        if is_gone(err):
-            return {}
-        raise
+    list_tags = clients.client("scheduler").list_tags_for_resource
+    what = f"reading the tags of schedule group {group['Name']}"
+    response = response_unless_gone(what, list_tags, ResourceArn=group["Arn"])
+    return tags_to_dict(response.get("Tags")) if response else {}
 
 
 def _filled(tags: dict[str, str]) -> dict[str, str]:
@@ -239,14 +229,8 @@ def _filled(tags: dict[str, str]) -> dict[str, str]:
 
 
 def _described_in_any_state(clients: Clients, name: str) -> dict[str, Any] | None:
-    try:
-        with convert_errors(f"describing schedule group {name}"):
-            group: dict[str, Any] = clients.client("scheduler").get_schedule_group(Name=name)
-    except CloudGpuError as err:
-        if is_gone(err):
-            return None
-        raise
-    return group
+    get = clients.client("scheduler").get_schedule_group
+    return response_unless_gone(f"describing schedule group {name}", get, Name=name)
 
 
 def _existing_group(group: dict[str, Any], tags: dict[str, str], inputs: Properties) -> ExistingResource:

@@ -1,6 +1,7 @@
 """Compare requests with the service models, and record differences in a file, so that no caller can swallow them.
 
-The checks are off unless the environment variable names a file. The tests set it and fail if the file is not empty.
+The tests and the connections to the rehearsal cloud install the checks, and rehearsal servers check their responses.
+Both are off unless the environment variable names a file. The tests set it and fail if the file is not empty.
 """
 
 import os
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgpu.aws.service_model.values import Mismatch, find_mismatches
+from cloudgpu.aws.session.session import client_hooks
 from cloudgpu.files import open_descriptor
 
 REPORT_VARIABLE: Final = "CLOUDGPU_SERVICE_MODEL_REPORT"
@@ -35,8 +37,17 @@ def record_mismatches(report: Path, call: str, mismatches: Iterable[Mismatch]) -
         os.close(descriptor)
 
 
-def check_requests(client: Any, report: Path) -> None:  # noqa: ANN401 - a boto3 client
+def install_request_checks() -> None:
+    """Check the requests of all clients that sessions of this process create from now on."""
+    if _check_requests not in client_hooks:
+        client_hooks.append(_check_requests)
+
+
+def _check_requests(client: Any) -> None:  # noqa: ANN401 - a boto3 client
     """Record every difference between the client's requests and the input shapes of their operations."""
+    report = report_file(os.environ)
+    if report is None:
+        return
 
     def check(params: Mapping[str, Any], model: Any, **_: object) -> None:  # noqa: ANN401 - botocore's model
         if model.input_shape is not None:

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import boto3
 from botocore.config import Config
 
-from cloudgpu.aws.service_model.report import check_requests, report_file
 from cloudgpu.aws.session.credential_errors import CredentialSource
 from cloudgpu.aws.session.credentials import (
     RenewableCredentials,
@@ -37,6 +36,9 @@ _ENDPOINT_REGIONS = {"pricing": "us-east-1"}
 """Service -> region of its endpoint, for services with a few endpoints that serve all regions."""
 _REHEARSAL_KEY = CredentialSource("", "rehearsal key")
 """Credential source for a rehearsal cloud, whose key never has to be renewed."""
+
+client_hooks: list[Callable[[Any], None]] = []
+"""Functions that receive every new boto3 client before it is used. Tests install checks of its requests here."""
 
 
 @dataclass(frozen=True)
@@ -167,9 +169,8 @@ class Session:
                 endpoint_url=self.endpoint.url or None,
                 config=_config(self.endpoint, service, once=once),
             )
-        report = report_file(os.environ)
-        if report is not None:
-            check_requests(client, report)
+        for hook in client_hooks:
+            hook(client)
         if self._credentials is not None:
             _renew_when_rejected(client, self._credentials)
         if service == "ec2":

@@ -1,147 +1,386 @@
-"""AWS implementations of the interfaces that query an account: `doctor`, named resources, images, registry logins."""
+"""One account, on AWS or on the rehearsal cloud: its identity, and queries and changes in all of its regions."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Final, TypeVar
 
-from cloudgpu.aws.ec2 import baked_images, named_resources
-from cloudgpu.aws.ec2.baked_images import OwnImage
-from cloudgpu.aws.ec2.registries import EcrLogins
-from cloudgpu.aws.ec2.subnets import region_network, zone_names
-from cloudgpu.aws.ec2.tag_search import ENABLED_EVERYWHERE, enabled_regions
-from cloudgpu.aws.iam.grants import Grant
-from cloudgpu.aws.iam.permission_probe import PermissionResult, denied_role_actions, inspect_profile, probe_permissions
-from cloudgpu.aws.iam.role_permissions import service_role_names
-from cloudgpu.aws.pricing.quotas import QuotaLimit, gpu_quotas
+from cloudgpu.aws.ec2 import (
+    billing_times,
+    host_keys,
+    instances,
+    machine_images,
+    named_resources,
+    subnets,
+    tag_search,
+)
+from cloudgpu.aws.ec2.billing_times import Lifetime
+from cloudgpu.aws.ec2.instances import Instance
+from cloudgpu.aws.ec2.tagged_types import GLOBAL, SHUTDOWN_S, FoundResource, SearchResult
+from cloudgpu.aws.ec2.tagging import add_missing_tags
+from cloudgpu.aws.pricing import offers, prices, quotas
+from cloudgpu.aws.session.recording import recorder_for
 from cloudgpu.aws.session.server_time import ServerTime
-from cloudgpu.aws.session.session import Clients, Identity, Session
-from cloudgpu.backends.aws.ports import AccountClients
+from cloudgpu.aws.session.session import ApiCall, CloudEndpoint, RegionSessions, Session, connect
+from cloudgpu.aws.storage import objects
+from cloudgpu.backends.api_log import ApiCallLog
+from cloudgpu.backends.aws.addresses import own_address
+from cloudgpu.backends.aws.engines import Engines
+from cloudgpu.backends.aws.new_nodes import NewNodes, Reach
+from cloudgpu.backends.aws.queries import AwsCatalog, AwsImages, AwsQueries, RegistryLogins
+from cloudgpu.backends.aws.storage.cloud import AwsStorage
+from cloudgpu.backends.base import Context
+from cloudgpu.backends.tagged_resource import TaggedResource
+from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
-from cloudgpu.errors import CloudError, CloudGpuError
-from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence, ProfileSeen
+from cloudgpu.engine.base import Engine
+from cloudgpu.engine.direct.operation_timeout import OnWait, WatchedClock, ignore_wait
+from cloudgpu.errors import AuthError, CloudError, CloudGpuError, TeardownError, decisive_cause
+from cloudgpu.plan.capacity import ReservationLookup
+from cloudgpu.plan.named_resources import MachineImageSeen
 from cloudgpu.plan.network_access import NetworkRequest
+from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.subnets import RegionNetwork
-from cloudgpu.run.containers.logins import RegistryLogin
+from cloudgpu.rehearsal.session_plugin import PLUGIN
+from cloudgpu.run.data.files import RemoteFile, S3Service
+from cloudgpu.settings import Settings
+from cloudgpu.state.cluster_record import ClusterRecord
+from cloudgpu.targets import Target, is_simulated
+from cloudgpu.workers import Workers
 
-
-class RegistryLogins:
-    """A `FetchLogin` for ECR registries, which connects to AWS when the first login is requested."""
-
-    def __init__(self, clients: Callable[[str], Clients], clock: Clock) -> None:
-        self._clients = clients
-        self._logins = EcrLogins(clock)
-
-    def __call__(self, region: str) -> RegistryLogin:
-        """Return a login for the registries of a region."""
-        return RegistryLogin(*self._logins.login(self._clients(region)))
-
-
-@dataclass(frozen=True)
-class AwsImages:
-    """Custom machine images on AWS or the rehearsal cloud, in any region."""
-
-    cloud: AccountClients
-    clock: Clock
-
-    @property
-    def time(self) -> ServerTime:
-        """The time by the cloud's clock, by which costs are counted."""
-        return self.cloud.time
-
-    def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
-        """Return a region's images and the snapshots of deleted images: all of them, or only those named `name`."""
-        clients = self.cloud.clients(region)
-        images = baked_images.find_images(clients, name)
-        return (*images, *baked_images.find_orphaned_snapshots(clients, name, images))
-
-    def make(self, region: str, instance_id: str, name: str, tags: dict[str, str]) -> str:
-        """Start creating an image from an instance, and return the image ID. The instance reboots."""
-        return baked_images.start_image(self.cloud.clients(region), instance_id, name, tags)
-
-    def ready(self, region: str, name: str) -> OwnImage:
-        """Wait until the image is available, and return it."""
-        return baked_images.wait_for_image(self.cloud.clients(region), self.clock, name)
-
-    def end(self, image: OwnImage) -> None:
-        """Delete an image and its snapshots."""
-        baked_images.delete_image(self.cloud.clients(image.region), image)
+_T = TypeVar("_T")
+_MAX_PARALLEL: Final = 8
+_ALTERNATIVES: Final[Mapping[str, tuple[str, ...]]] = {
+    "cn": ("cn-north-1", "cn-northwest-1"),
+    "us-gov": ("us-gov-west-1", "us-gov-east-1"),
+    "": ("us-east-1", "us-west-2", "eu-west-1"),
+}
+"""Prefix of a partition's region names -> regions for account-wide queries that fail in the configured region."""
 
 
 @dataclass(frozen=True)
+class CloudTarget:
+    """The cloud to connect to.
+
+    Attributes:
+        identity: ID that distinguishes rehearsal clouds, which share an account ID; empty for AWS.
+        environ: The caller's environment, for the programs that an engine runs.
+    """
+
+    target: Target
+    endpoint: CloudEndpoint
+    identity: str
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
 class AwsAccount:
-    """Identity, permissions and quotas of an AWS account in one region."""
+    """One account on AWS or the rehearsal cloud.
 
-    session: Session
+    A failure in one region does not affect the other regions.
 
-    def identity(self) -> Identity:
-        """Return the caller's AWS identity."""
-        return self.session.identity()
+    Attributes:
+        target: Target of the cloud, `aws` or `rehearsal`.
+        endpoint: ID that distinguishes this endpoint from other endpoints with the same account ID; empty for AWS.
+        time: The time by the cloud's clock, by which costs are counted.
+        session: The session of each region, which is opened on first use.
+        new_nodes: Reads the addresses and host keys of launched instances.
+        storage: The storage of the account.
+        images: The machine images of the account.
+        catalog: The source from which `catalog refresh` reads.
+        queries: The account queries for `doctor` and for the resources that a recipe names.
+        registry_login: Function that returns a login for the ECR registries of a region.
+    """
 
-    def permission_results(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
-        """Return one result for each action in the grants: whether the identity is allowed to perform the action."""
-        return probe_permissions(self.session, identity, grants)
+    def __init__(self, where: CloudTarget, reach: Reach, settings: Settings, clock: Clock, calls: ApiCallLog) -> None:
+        recorder = recorder_for(where.environ)
+        profile = settings.aws_profile or None
+        self.time = ServerTime(clock)
 
-    def quotas(self) -> Sequence[QuotaLimit]:
-        """Return the vCPU quotas for GPU instances."""
-        return gpu_quotas(self.session)
+        def called(call: ApiCall) -> None:
+            self.time.update(call.date)
+            calls(call)
 
-    def service_roles(self) -> Sequence[str]:
-        """Return the names of the account's service-linked roles."""
-        return service_role_names(self.session)
+        self.session: Callable[[str], Session] = RegionSessions(
+            lambda region: connect(where.endpoint, region, profile, called, recorder), clock
+        )
+        self.target: Target = where.target
+        self.endpoint = where.identity
+        self._endpoint = where.endpoint
+        self._settings = settings
+        self._clock = clock
+        self._account = ""
+        self._deleting = False
+        simulated = is_simulated(where.target)
+        self._engines = Engines(settings, self.session, where.endpoint, where.environ, clock)
+        self.new_nodes = NewNodes(self.session, reach, settings, clock, simulated)
+        self.storage = AwsStorage(self.session, self._engines, clock, simulated)
+        self.images = AwsImages(self.session, self.time, clock)
+        self.catalog = AwsCatalog(self.session, self.regions, clock)
+        self.queries = AwsQueries(self.session, settings.region)
+        self.registry_login = RegistryLogins(self.session, clock)
 
-    def network(self, request: NetworkRequest) -> RegionNetwork:
-        """Return the VPC, with its subnets, that new clusters would use."""
-        return region_network(self.session, request)
+    def account(self) -> str:
+        """Return the account ID of the credentials in use."""
+        if not self._account:
+            if self._deleting:
+                self._account = self.query_any_region(lambda session: session.account())
+            else:
+                self._account = self.session(self._settings.region).account()
+        return self._account
 
-    def zones(self) -> Sequence[str]:
-        """Return the region's zones, except local and Wavelength zones."""
-        return zone_names(self.session)
+    def for_deletion(self) -> "AwsAccount":
+        """Let `account` query other regions if the configured region fails, and return this account.
 
-    def is_region_enabled(self) -> bool | None:
-        """Return False if the account has not enabled the session's region, or None if that is unknown.
-
-        Calls in such a region fail as if the credentials were invalid, so another region is asked.
+        A deletion must continue as long as any region responds, but a launch must stop at the first error.
         """
-        try:
-            return self.session.region in enabled_regions(self.session.in_region(ENABLED_EVERYWHERE))
-        except CloudGpuError:
-            return None
-
-
-class AwsInspector:
-    """Looks up resources in one account. If the lookup of a dataset or resource fails, the result is `unknown`."""
-
-    def __init__(self, session: Callable[[str], Session], region: str) -> None:
-        self._session, self._region = session, region
-
-    def dataset(self, url: str) -> DatasetSeen:
-        """Return a summary of the objects under an S3 URL."""
-        return named_resources.check_dataset(self._session(self._region), url)
-
-    def named(self, kind: NamedKind, name: str, region: str) -> tuple[Presence, str]:
-        """Return whether a named resource exists and, if unknown, the reason. Roles do not depend on the region."""
-        return named_resources.check_named_resource(self._session(region or self._region), kind, name)
-
-    def profile(self, name: str, *, session_manager: bool) -> ProfileSeen | None:
-        """Return whether the caller may launch nodes with an instance profile, and what it lacks; None if not found."""
-        return inspect_profile(self._session(self._region), name, session_manager=session_manager)
-
-    def denied_role_actions(self, actions: Sequence[str], boundary_arn: str) -> tuple[str, ...]:
-        """Return which of these IAM actions the caller's policies deny for cloudgpu's roles; empty if unknown."""
-        return denied_role_actions(self._session(self._region), actions, boundary_arn)
+        self._deleting = True
+        return self
 
     def regions(self) -> Sequence[str]:
-        """Return every region that is enabled for the account.
+        """Return every region that is enabled for the account."""
+        return self.query_any_region(tag_search.enabled_regions)
 
-        Calls in a region that is not enabled fail as if the credentials were invalid, so another region is asked then.
-        """
+    def query_any_region(self, query: Callable[[Session], _T]) -> _T:
+        """Run an account-wide query in the configured region and, if the query fails, in other regions."""
         try:
-            return enabled_regions(self._session(self._region))
+            return query(self.session(self._settings.region))
         except CloudError as err:
-            try:
-                return enabled_regions(self._session(ENABLED_EVERYWHERE))
-            except CloudError:
-                raise err from None
+            if isinstance(err, AuthError) and not err.request_id:
+                raise  # this machine has no usable credentials for any region
+            for region in _alternatives(self._settings.region):
+                try:
+                    return query(self.session(region))
+                except CloudError:
+                    continue
+            raise
 
-    def service_roles(self) -> Sequence[str]:
-        """Return the names of the account's service-linked roles."""
-        return service_role_names(self._session(self._region))
+    def image_ids(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+        """Return the machine image for each (SSM parameter, region), omitting missing or unreadable parameters."""
+        return machine_images.resolve_image_ids(self.session, wanted)
+
+    def machine_images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], MachineImageSeen]:
+        """Return what AWS says about each (image ID or SSM parameter, region)."""
+        return machine_images.describe_images(self.session, wanted)
+
+    def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
+        """Return the zones of the region that offer the instance type, for each (instance type, region) pair."""
+        return offers.quotes(self.session, wanted)
+
+    def on_demand_prices(self, pairs: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Decimal | str]:
+        """Return the listed price in USD per hour, or the error message, of each (instance type, region) pair."""
+        return prices.on_demand_or_error(self.session, pairs)
+
+    def reservation(self, reservation_id: str, regions: Sequence[str]) -> ReservationLookup:
+        """Look up a capacity reservation and return the result with the time of the lookup."""
+        return ReservationLookup(
+            named_resources.find_reservation(self.session, reservation_id, regions), self._clock.now()
+        )
+
+    def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
+        """Return how many more Elastic IPs the account can allocate, by region; omit regions whose limit is unknown."""
+        return offers.free_addresses(self.session, regions)
+
+    def networks(self, regions: Sequence[str], request: NetworkRequest) -> Mapping[str, RegionNetwork]:
+        """Return the VPC and the subnets in which the nodes of each region would run."""
+        return subnets.region_networks(self.session, regions, request, simulated=is_simulated(self.target))
+
+    def quota_limits(self, region: str) -> Mapping[str, int]:
+        """Return the vCPU limit of each quota in a region, by quota key."""
+        return quotas.vcpu_limits(self.session(region))
+
+    def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
+        """Map each quota to the running vCPUs in a region, or to None if unknown. Unused quotas are omitted."""
+        return quotas.vcpus_in_use(self.session(region))
+
+    @property
+    def requested_engine(self) -> str:
+        """Engine selected by the user; empty if the user selected none."""
+        return "" if self._settings.explain("engine").origin == "default" else self._settings.engine
+
+    def engine(self, record: ClusterRecord) -> Engine:
+        """Return the engine that creates and deletes this cluster, configured with the cluster's tags and identity."""
+        return self._engines.engine(record.identity, cluster_tags(record))
+
+    def caller_cidr(self) -> str:
+        """Return the CIDR to allow on port 22: the configured one, this machine's address, or "" (Session Manager)."""
+        if self._settings.ssh_cidr:
+            return self._settings.ssh_cidr
+        if self._settings.reach == "ssm":
+            return ""  # Session Manager needs no open port
+        return "127.0.0.1/32" if is_simulated(self.target) else own_address()
+
+    def console(self, region: str, instance_id: str) -> str:
+        """Return the last 64 KiB of an instance's console output."""
+        return host_keys.read_console(self.session(region), instance_id).text
+
+    def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
+        """Return the state of each instance, `terminated` for instances that AWS no longer lists."""
+        states = dict.fromkeys(instance_ids, "terminated")
+        if instance_ids:
+            described = instances.describe(self.session(region), list(instance_ids))
+            states |= {instance.id: instance.state for instance in described}
+        return states
+
+    def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
+        """Return start and termination times by instance ID, omitting instances that AWS no longer lists."""
+        return billing_times.instance_lifetimes(self.session(region), instance_ids)
+
+    def network_lifetimes(self, region: str, token: str) -> Sequence[Lifetime]:
+        """Return the lifetimes of a cluster's NAT gateways and Elastic IPs that AWS still reports."""
+        return billing_times.network_resource_lifetimes(self.session(region), token)
+
+    def search(self, cluster: str, regions: Sequence[str]) -> Sequence[FoundResource]:
+        """Return all resources with the cluster's tag in these regions and IAM; fail if any search fails."""
+        return self.search_each(cluster, (*regions, GLOBAL)).complete()
+
+    def search_each(self, cluster: str, regions: Sequence[str]) -> SearchResult:
+        """Search these regions (`global`: IAM) for the cluster's tag, or for any cluster's tag if the name is empty.
+
+        The result contains the error of a region that cannot be searched.
+        """
+
+        def search_one(region: str) -> SearchResult:
+            try:
+                if region == GLOBAL:
+                    return tag_search.search_iam(self.session(self._settings.region), cluster)
+                return tag_search.search_region(self.session(region), cluster)
+            except CloudGpuError as err:
+                return SearchResult(failures={region: err})
+
+        result = SearchResult()
+        for region_result in _in_parallel(search_one, tuple(dict.fromkeys(regions))):
+            result = result.merged(region_result)
+        return result
+
+    def search_all_clusters(self, region: str) -> SearchResult:
+        """Search a region (`global`: IAM) for resources with any cluster's tag."""
+        return self.search_each("", [region])
+
+    def retag(self, found: Sequence[TaggedResource], tags: Mapping[str, str]) -> None:
+        """Set the tags on each given instance, volume or interface that lacks a tag or has a different value for it."""
+        for region in sorted({resource.region for resource in found} - {GLOBAL}):
+            here = [resource for resource in found if resource.region == region]
+            add_missing_tags(self.session(region), here, tags)
+
+    def terminate(self, region: str, instance_ids: Sequence[str], on_wait: OnWait = ignore_wait) -> None:
+        """Terminate instances by their IDs and wait until AWS confirms their termination.
+
+        `on_wait` is called every few seconds with the seconds since the start.
+        """
+        instances.terminate(self.session(region), self._watched_clock(on_wait), instance_ids)
+
+    def release(self, found: Sequence[FoundResource], on_wait: OnWait = ignore_wait) -> None:
+        """Delete tagged resources in all regions in parallel and wait until AWS confirms their deletion.
+
+        IAM resources are deleted last, when no region uses them anymore. `on_wait` is called every few seconds with the
+        seconds since the start.
+        """
+        clock = self._watched_clock(on_wait)
+        regional = [resource for resource in found if resource.region != GLOBAL]
+        regions = sorted({resource.region for resource in regional})
+
+        def work(region: str) -> CloudGpuError | None:
+            return self._release_in(region, [resource for resource in regional if resource.region == region], clock)
+
+        failures = [err for err in _in_parallel(work, regions) if err is not None]
+        in_iam = [resource for resource in found if resource.region == GLOBAL]
+        err = self._release_in(self._settings.region, in_iam, clock) if in_iam else None
+        failures += [err] if err is not None else []
+        if len(failures) == 1:
+            raise failures[0]
+        if failures:
+            left = [line for err in failures for line in getattr(err, "left", (err.message,))]
+            message = "; ".join(err.message for err in failures)
+            raise TeardownError(message, left=left, hint="run the same command again") from decisive_cause(failures)
+
+    def _watched_clock(self, on_wait: OnWait) -> WatchedClock:
+        """Return a clock that also limits all waits of one deletion together."""
+        limit_s, hint = SHUTDOWN_S, "run the same command again"
+        return WatchedClock(self._clock, what="the deletion", on_wait=on_wait, timeout_s=limit_s, hint=hint)
+
+    def _release_in(self, region: str, found: Sequence[FoundResource], clock: Clock) -> CloudGpuError | None:
+        try:
+            tag_search.release(self.session(region), found, clock)
+        except CloudGpuError as err:
+            return err
+        return None
+
+    def put_objects(self, url: str, source: Path) -> int:
+        """Upload a directory to an S3 URL, skipping unchanged files, and return the number of bytes sent."""
+        return objects.put_files(self.session(self._settings.region), url, source).sent_bytes
+
+    def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
+        """List the objects under an S3 URL, with URLs presigned for the bucket's region."""
+        clients = self.session(objects.bucket_region(self.session(self._settings.region), url))
+        listed = objects.list_objects(clients, url)
+        objects.check_readable(clients, url, listed[0].key)
+        urls = objects.presign_urls(clients, url, [item.key for item in listed], expires_s)
+        archived = objects.archived_objects(clients.client("s3"), objects.S3Location.parse(url), listed)
+        return [
+            RemoteFile(urls[item.key], item.relative, item.size, None, item.etag, archived.get(item.key, ""))
+            for item in listed
+        ]
+
+    def bucket_service(self, url: str) -> S3Service:
+        """Return the region and endpoint of a bucket, for nodes that access the bucket directly."""
+        return S3Service(objects.bucket_region(self.session(self._settings.region), url), self._endpoint.url)
+
+    @property
+    def session_plugin(self) -> tuple[str, ...]:
+        """Command to run instead of AWS's Session Manager plugin; empty for AWS."""
+        return (sys.executable, "-I", "-S", str(PLUGIN)) if is_simulated(self.target) else ()
+
+
+def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, calls: ApiCallLog) -> AwsAccount:
+    """Connect to AWS with the user's credentials. `AWS_ENDPOINT_URL` is ignored."""
+
+    def reach(found: Sequence[Instance], private: Set[str]) -> Mapping[str, tuple[str, int]]:
+        at = {
+            instance.id: instance.private_address if instance.id in private else instance.public_address
+            for instance in found
+        }
+        return {instance_id: (address, 22) for instance_id, address in at.items() if address}
+
+    return AwsAccount(CloudTarget("aws", CloudEndpoint(), "", environ), reach, settings, clock, calls)
+
+
+def cluster_tags(record: ClusterRecord) -> dict[str, str]:
+    """Return the tags for a cluster's resources."""
+    return {
+        "cloudgpu:cluster": record.name,
+        "cloudgpu:owner": record.identity.owner,
+        "cloudgpu:team": record.identity.team,
+        "cloudgpu:run": record.identity.run_id,
+        "cloudgpu:expires-at": record.lifecycle.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "cloudgpu:token": record.identity.token,
+    }
+
+
+def _in_parallel(work: Callable[[str], _T], regions: Sequence[str]) -> list[_T]:
+    """Call `work` for all regions in parallel, and return the results in the order of the regions.
+
+    A single region is processed without a thread, so that Ctrl-C can interrupt the call.
+    """
+    if len(regions) <= 1:
+        return [work(region) for region in regions]
+    with Workers(min(_MAX_PARALLEL, len(regions)), "region") as pool:
+        return list(pool.map(work, regions))
+
+
+def _alternatives(region: str) -> list[str]:
+    """Return regions in the same partition that can be queried instead of this region."""
+    partition = next((prefix for prefix in _ALTERNATIVES if prefix and region.startswith(f"{prefix}-")), "")
+    return [other for other in _ALTERNATIVES[partition] if other != region]
+
+
+@dataclass(frozen=True)
+class CloudContext(Context):
+    """A context whose backend launches instances.
+
+    Attributes:
+        cloud: The backend's cloud account.
+    """
+
+    cloud: AwsAccount

@@ -8,11 +8,11 @@ from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from cloudgpu.backends.aws.offers import CloudOffers, forecast
-from cloudgpu.backends.aws.ports import CloudContext
+from cloudgpu.backends.aws.offers import CloudOffers
 from cloudgpu.backends.base import (
     AccountQueries,
     Backend,
+    CatalogSource,
     ClusterOperations,
     Context,
     ImageStore,
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3 or paramiko.
     from pathlib import Path
 
-    from cloudgpu.backends.aws.ports import Cloud
-    from cloudgpu.backends.catalog_source import CatalogSource
+    from cloudgpu.backends.aws.account import AwsAccount, CloudContext
     from cloudgpu.backends.environment import BackendEnvironment
     from cloudgpu.backends.lifecycle.launch_request import Requester
     from cloudgpu.backends.lifecycle.results import ResourceForecast
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
     from cloudgpu.run.progress import Emit
     from cloudgpu.ssh.base import Host
 
+_ACCOUNT = "cloudgpu.backends.aws.account"
 _OPERATIONS = "cloudgpu.backends.aws.clusters.operations"
-_CONNECT = "cloudgpu.backends.aws.connect"
 _SWEEP = "cloudgpu.backends.aws.sweep.sweep"
 _STORAGE = "cloudgpu.backends.aws.storage.manage"
 _SESSIONS = "cloudgpu.backends.aws.session_manager"
@@ -57,7 +56,7 @@ class AwsBackend(Backend):
         names: tuple[Target, str],
         home: Home,
         clock: Clock,
-        open_cloud: Callable[[], Cloud],
+        open_cloud: Callable[[], AwsAccount],
         open_connections: Callable[[], NodeConnections],
     ) -> None:
         """Prepare the backend without connecting to anything.
@@ -72,7 +71,7 @@ class AwsBackend(Backend):
         self._target, self._description = names
         self._home, self._clock = home, clock
         self._open_cloud, self._open_connections = open_cloud, open_connections
-        self._cloud: Cloud | None = None
+        self._cloud: AwsAccount | None = None
         self._node_connections: NodeConnections | None = None
         self._lock = Lock()
 
@@ -87,8 +86,8 @@ class AwsBackend(Backend):
         return self._description
 
     @property
-    def cloud(self) -> Cloud:
-        """The client of the cloud account. It is created once, even if several threads request it at the same time."""
+    def cloud(self) -> AwsAccount:
+        """The cloud account. It is opened once, even if several threads request it at the same time."""
         with self._lock:
             if self._cloud is None:
                 self._cloud = self._open_cloud()
@@ -121,9 +120,10 @@ class AwsBackend(Backend):
         return operations
 
     def context(self, context: Context) -> CloudContext:
-        """Return a copy of the context that also contains the client of the cloud account."""
+        """Return a copy of the context that also contains the cloud account."""
         shared = {field.name: getattr(context, field.name) for field in fields(Context)}
-        return CloudContext(**shared, cloud=self.cloud)
+        extended: CloudContext = import_module(_ACCOUNT).CloudContext(**shared, cloud=self.cloud)
+        return extended
 
     def offers(self, *, offline: bool) -> CloudOffers:
         """Return the source of the account's zones, images, storage and quotas; of cached quotas only if `offline`."""
@@ -134,18 +134,19 @@ class AwsBackend(Backend):
 
     def preview(self, plan: Plan, name: str, requester: Requester) -> Sequence[ResourceForecast]:
         """Return the resources that `up` would create for the plan's first candidate. Changes nothing."""
-        return forecast(plan, name, cloud=self.cloud, requester=requester, home=self._home, clock=self._clock)
+        resources: Sequence[ResourceForecast] = import_module(_OPERATIONS).forecast(
+            plan, name, cloud=self.cloud, requester=requester, home=self._home, clock=self._clock
+        )
+        return resources
 
     def storage(self, context: Context, team: str) -> StorageOperations:
         """Return the operations on storage that outlives clusters."""
-        manager: StorageOperations = import_module(_STORAGE).StorageManager(self.cloud.storage(), context, team)
+        manager: StorageOperations = import_module(_STORAGE).StorageManager(self.cloud, context, team)
         return manager
 
     def sweep(self, context: Context, default_region: str) -> Sweep:
         """Return the operations that find and delete leftover resources by their tags."""
-        found: Sweep = import_module(_SWEEP).AccountSweep(
-            self.context(context), self.cloud.own_images(), default_region
-        )
+        found: Sweep = import_module(_SWEEP).AccountSweep(self.context(context), self.cloud.images, default_region)
         return found
 
     def quotas(self) -> QuotaCloud:
@@ -154,7 +155,7 @@ class AwsBackend(Backend):
 
     def account_queries(self) -> AccountQueries:
         """Return the queries about the account that `doctor` makes, in the configured region."""
-        return self.cloud.examined()
+        return self.cloud.queries
 
     def registry_login(self, region: str) -> RegistryLogin:
         """Return a login for the ECR registries of a region."""
@@ -194,18 +195,18 @@ class AwsBackend(Backend):
 
     def catalog_source(self) -> CatalogSource:
         """Return the source from which `catalog refresh` reads types, prices, images and quotas."""
-        return self.cloud.catalog()
+        return self.cloud.catalog
 
     def images(self) -> ImageStore:
         """Return the store of the account's machine images."""
-        return self.cloud.own_images()
+        return self.cloud.images
 
 
 def open_backend(environment: BackendEnvironment) -> AwsBackend:
     """Return the backend of the caller's AWS account."""
 
-    def open_cloud() -> Cloud:
-        cloud: Cloud = import_module(_CONNECT).connect_aws(
+    def open_cloud() -> AwsAccount:
+        cloud: AwsAccount = import_module(_ACCOUNT).connect_aws(
             environment.settings, environment.environ, environment.clock, environment.calls
         )
         return cloud
@@ -217,7 +218,7 @@ def backend_of(
     target: Target,
     description: str,
     environment: BackendEnvironment,
-    open_cloud: Callable[[], Cloud],
+    open_cloud: Callable[[], AwsAccount],
 ) -> AwsBackend:
     """Return the backend of an account. Its SSH connections use Session Manager for nodes that require it."""
 

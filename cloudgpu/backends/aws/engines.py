@@ -62,11 +62,6 @@ class Engines:
     environ: Mapping[str, str]
     clock: Clock
 
-    @property
-    def asked_for(self) -> str:
-        """Engine selected by the user; empty if the user selected none."""
-        return "" if self.settings.explain("engine").origin == "default" else self.settings.engine
-
     def engine(self, record: StackRecord, tags: Mapping[str, str]) -> Engine:
         """Return the engine that manages this stack, which is specified in the stack's record."""
         identity = JournalAccount(account=record.account, endpoint=record.endpoint)

@@ -1,27 +1,19 @@
-"""Provide the planner with the state of an account, and list the resources that a plan would create."""
+"""Provide the planner with the state of an account: zones, prices, images, storage and quotas."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.backends.aws.clusters.delete import stack_of
-from cloudgpu.backends.aws.ports import Cloud
 from cloudgpu.backends.base import Inspector, Offers
 from cloudgpu.backends.billing.retained_prices import storage_monthly_usd as monthly_usd
-from cloudgpu.backends.lifecycle.launch_request import Requester, new_record, record_with_candidate
-from cloudgpu.backends.lifecycle.results import ResourceForecast
 from cloudgpu.backends.quota_headroom import QuotaHeadroom, headroom_by_quota
 from cloudgpu.catalog import Catalog
-from cloudgpu.clock import Clock
-from cloudgpu.engine.base import PreviewStep
-from cloudgpu.paths import Home
 from cloudgpu.plan import planner_input
 from cloudgpu.plan.network_access import GATEWAYS
-from cloudgpu.plan.plan import Plan, Quotes, StorageSeen
+from cloudgpu.plan.plan import Quotes, StorageSeen
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.storage import Seen, possibly_existing_storage
 from cloudgpu.recipe.schema import Recipe
@@ -30,45 +22,8 @@ from cloudgpu.state.cooldowns import Cooldowns
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
+    from cloudgpu.backends.aws.account import AwsAccount
     from cloudgpu.targets import Target
-
-
-_PLACEHOLDER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA forecast"
-"""Placeholder public key: a preview must not create a key pair."""
-_PLACEHOLDER_CIDR = "127.0.0.1/32"
-"""Placeholder for the caller's address, which a preview does not look up."""
-_NO_JOURNAL = ".forecast"
-"""Name of a journal that never exists, so that an existing cluster of the same name does not affect the preview."""
-_COMPONENT = "cloudgpu:infra:"
-_STACK = "pulumi:"
-
-
-def forecast(
-    plan: Plan, cluster: str, *, cloud: Cloud, requester: Requester, home: Home, clock: Clock
-) -> tuple[ResourceForecast, ...]:
-    """Preview the resources of a cluster on the plan's first candidate without changing anything.
-
-    The public key of `requester` is not used.
-    """
-    if not plan.candidates:
-        return ()
-    record = record_with_candidate(
-        new_record(cloud, plan, cluster, requester, "", clock.now()),
-        plan,
-        plan.candidates[0],
-        replace(requester, public_key=_PLACEHOLDER_KEY),
-        _PLACEHOLDER_CIDR,
-    )
-    journal: Path = home.cluster(cluster).journal(record.placement.region).with_name(_NO_JOURNAL)
-    stack = replace(stack_of(home, record), journal=journal)
-    return tuple(_made(cloud.engine(record).preview(stack)))
-
-
-def _made(steps: Iterable[PreviewStep]) -> Iterator[ResourceForecast]:
-    """Yield the AWS resources that the program would create, without Pulumi components and the stack itself."""
-    for step in steps:
-        if step.operation == "create" and not step.type.startswith((_COMPONENT, _STACK)):
-            yield ResourceForecast(step.type, step.name)
 
 
 @dataclass(frozen=True)
@@ -81,12 +36,12 @@ class CloudOffers(Offers):
     """
 
     target: Target
-    open_cloud: Callable[[], Cloud] | None
+    open_cloud: Callable[[], AwsAccount] | None
     quota_headroom: QuotaHeadroom
     cooldowns: Cooldowns | None
 
     @cached_property
-    def _cloud(self) -> Cloud | None:
+    def _cloud(self) -> AwsAccount | None:
         return None if self.open_cloud is None else self.open_cloud()
 
     def usable_regions(self, catalog: Catalog) -> tuple[str, ...]:
@@ -102,7 +57,7 @@ class CloudOffers(Offers):
 
     def inspector(self) -> Inspector | None:
         """Return an `Inspector` for the resources that a recipe names, or None when offline."""
-        return None if self._cloud is None else self._cloud.inspector()
+        return None if self._cloud is None else self._cloud.queries
 
     def quote(self, question: PlannerInput) -> PlannerInput:
         """Add zones, prices, images, storage, addresses, cooldowns and quotas. When offline, add only cached quotas."""
@@ -121,7 +76,7 @@ class CloudOffers(Offers):
         return replace(question, quotes=replace(question.quotes, quotas=headroom_by_quota(headroom)))
 
 
-def _with_missing_prices(question: PlannerInput, cloud: Cloud, regions: Sequence[str]) -> PlannerInput:
+def _with_missing_prices(question: PlannerInput, cloud: AwsAccount, regions: Sequence[str]) -> PlannerInput:
     """Read the prices that the catalog lacks from the price list. A failed request is the reason of an exclusion."""
     pairs = planner_input.prices_to_query(question, regions)
     if not pairs:
@@ -136,7 +91,7 @@ def _with_missing_prices(question: PlannerInput, cloud: Cloud, regions: Sequence
     )
 
 
-def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[str]) -> Quotes:
+def _with_cloud_quotes(question: PlannerInput, cloud: AwsAccount, regions: Sequence[str]) -> Quotes:
     """Return what a recipe needs in these regions: zones, images, root disks, storage, addresses and the reservation.
 
     The plan contains image IDs rather than SSM parameters, so that a newer image does not change a saved plan.
@@ -144,7 +99,7 @@ def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[s
     recipe, catalog, default = question.recipe, question.catalog, question.default_region
     offers = [offer for offer in planner_input.offers_to_query(recipe, catalog, default) if offer[1] in regions]
     parameters = [image for image in planner_input.images_to_resolve(recipe, catalog, default) if image[1] in regions]
-    images = cloud.images(parameters)
+    images = cloud.image_ids(parameters)
     fixed = [(recipe.resources.image or "", region) for region in regions]
     wanted = [(image, region) for image, region in fixed if image.startswith("ami-")]
     wanted += [(image, region) for (_, region), image in images.items()]
@@ -169,13 +124,12 @@ def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[s
     return replace(quotes, free_addresses=cloud.free_addresses(limited_here)) if limited_here else quotes
 
 
-def find_existing_storage(cloud: Cloud, recipe: Recipe, regions: Sequence[str]) -> Seen:
+def find_existing_storage(cloud: AwsAccount, recipe: Recipe, regions: Sequence[str]) -> Seen:
     """Return the existing storage in these regions for each storage name that the recipe mounts."""
     names = [mount.name for mount in possibly_existing_storage(recipe)]
     if not names:
         return {}
-    stores = cloud.storage()
-    stored = [storage for region in regions for storage in stores.found(region)]
+    stored = [storage for region in regions for storage in cloud.storage.found(region)]
     return {name: tuple(_storage_seen(storage) for storage in stored if storage.name == name) for name in names}
 
 

@@ -3,17 +3,21 @@
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cloudgpu.aws.ec2 import session_manager
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.backends.aws.addresses import region_of
-from cloudgpu.backends.aws.ports import Cloud
 from cloudgpu.backends.environment import BackendEnvironment
 from cloudgpu.backends.node_connections import NodeCarriers, NodeConnections
 from cloudgpu.errors import CloudError, ConnectError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.proxies import CarryingCommand
 from cloudgpu.targets import is_simulated
+
+if TYPE_CHECKING:
+    # Only for annotations: commands that connect directly must not import the engines.
+    from cloudgpu.backends.aws.account import AwsAccount
 
 _PLUGIN = "session-manager-plugin"
 
@@ -57,13 +61,13 @@ def session_plugin(configured: str) -> tuple[str, ...]:
     return (path,)
 
 
-def node_connections(environment: BackendEnvironment, cloud: Callable[[], Cloud]) -> NodeConnections:
+def node_connections(environment: BackendEnvironment, cloud: Callable[[], "AwsAccount"]) -> NodeConnections:
     """Return the SSH connections to the nodes of an account: direct, through a jump host, or through Session Manager.
 
     Args:
         environment: Settings and environment of the command.
-        cloud: Function that returns the client of the account. Called only for Session Manager sessions, and for nodes
-            that do not respond.
+        cloud: Function that returns the account. Called only for Session Manager sessions, and for nodes that do not
+            respond.
     """
     settings = environment.settings
 
@@ -71,7 +75,7 @@ def node_connections(environment: BackendEnvironment, cloud: Callable[[], Cloud]
         account, configured = cloud(), settings.session_manager_plugin
         plugin = session_plugin(configured) if configured or not account.session_plugin else account.session_plugin
         sessions = SessionManager(
-            lambda peer: account.clients_at(peer.zone), plugin, settings.aws_profile, environment.environ
+            lambda peer: account.session(region_of(peer.zone)), plugin, settings.aws_profile, environment.environ
         )
         return sessions.command(node)
 

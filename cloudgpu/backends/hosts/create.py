@@ -66,10 +66,6 @@ class HostProvisioning:
                     require_usable(self._context, record)
                     self._teardown.end(record)  # an interrupted `up` left the record
                 return self._create_with_retries(plan, name, run_id, retry_s)
-        return self.reuse(name, plan)
-
-    def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
-        """Verify the leases of a running cluster; see `reuse_cluster`."""
         return reuse_cluster(self._context, name, plan)
 
     def _create_with_retries(self, plan: Plan, name: str, run_id: str, retry_s: int) -> ProvisionedCluster:

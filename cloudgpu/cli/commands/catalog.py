@@ -233,8 +233,10 @@ def refresh(
     """
     context = command_context(json=json, verbose=verbose, target=on)
     selected = [] if all_regions else regions or [context.settings.region]
-    source = context.backend().catalog_source()
-    refreshing = CatalogRefresh(source, context.catalog_snapshots, load(), context.clock, context.emit)
+    backend = context.backend()
+    refreshing = CatalogRefresh(
+        backend, backend.catalog_source(), context.catalog_snapshots, load(), context.clock, context.emit
+    )
     with context.screen.working("refresh"):
         result = refreshing.refresh(selected, everywhere=all_regions)
     if json:

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from cloudgpu.aws.resources import registry
+from cloudgpu.aws.service_model.report import install_request_checks
 from cloudgpu.aws.session.session import Clients, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.engine.plugin.configuration import loopback_endpoint
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 def clients_factory(environ: Mapping[str, str]) -> Callable[[str], Clients]:
     """Return a function that connects to the rehearsal cloud in a region and reuses one connection per region."""
+    install_request_checks()
     built: dict[str, Clients] = {}
     lock = threading.Lock()
 

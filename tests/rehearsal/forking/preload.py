@@ -10,7 +10,7 @@ COMMANDS = (
     "cloudgpu.cli.context",
     "cloudgpu.backends.aws.clusters.create",
     "cloudgpu.app.runs.train",
-    "cloudgpu.backends.aws.cloud",
+    "cloudgpu.backends.aws.account",
     "cloudgpu.backends.aws.storage.manage",
     "cloudgpu.catalog.catalog",
     "cloudgpu.ledger.store",

@@ -1,4 +1,4 @@
-"""A scripted cloud behind the `Cloud` protocol. Its contents and errors are data, and it records its calls."""
+"""A scripted cloud in place of `AwsAccount`. Its contents and errors are data, and it records its calls."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -87,8 +87,6 @@ class ScriptedEngine:
 
 
 class NoStorage:
-    time = ServerTime(ManualClock(START))
-
     def found(self, region, name=""):
         return []
 
@@ -128,8 +126,13 @@ class ScriptedCloud:
     def engine(self, record):
         return ScriptedEngine(self)
 
+    @property
     def storage(self):
         return self.stores
+
+    @property
+    def new_nodes(self):
+        return self
 
     def put_objects(self, url, source):
         return 0

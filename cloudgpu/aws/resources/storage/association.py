@@ -42,6 +42,7 @@ class DataRepositoryAssociationHandler(FileSystemHandler):
         "s3.autoImportPolicy": frozenset({"events"}),
         "s3.autoExportPolicy": frozenset({"events"}),
     }
+    state_key = "Lifecycle"
     ready = frozenset({"AVAILABLE"})
     failed = frozenset({"FAILED", "MISCONFIGURED"})
     appear_s = 1200
@@ -79,9 +80,6 @@ class DataRepositoryAssociationHandler(FileSystemHandler):
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
         response = clients.client("fsx").describe_data_repository_associations(AssociationIds=[physical_id])
         return next(iter(response["Associations"]), None)
-
-    def _state(self, description: Found) -> str:
-        return str(description["Lifecycle"])
 
     def _change(self, ctx: HandlerContext, description: Found, old: Properties, new: Properties) -> None:
         fsx = ctx.clients.client("fsx")

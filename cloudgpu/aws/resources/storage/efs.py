@@ -4,11 +4,18 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import tags_to_dict, to_tag_list
-from cloudgpu.aws.resources.handler import HandlerContext, Properties, all_tags, changed_tags, is_ours, tag_outputs
+from cloudgpu.aws.resources.handler import (
+    HandlerContext,
+    Properties,
+    all_tags,
+    changed_tags,
+    is_ours,
+    response_unless_gone,
+    tag_outputs,
+)
 from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
-from cloudgpu.aws.session.errors import convert_errors, is_gone
+from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.errors import CloudGpuError
 
 
 class MountTargetHandler(FileSystemHandler):
@@ -22,6 +29,7 @@ class MountTargetHandler(FileSystemHandler):
     accepts = frozenset({"fileSystemId", "subnetId", "securityGroups", "ipAddress"})
     requires = frozenset({"fileSystemId", "subnetId"})
     replaced_by = frozenset({"fileSystemId", "subnetId", "ipAddress"})
+    state_key = "LifeCycleState"
     ready = frozenset({"available"})
     failed = frozenset({"error"})
     over = frozenset({"deleted"})
@@ -40,14 +48,10 @@ class MountTargetHandler(FileSystemHandler):
         return str(ctx.clients.client("efs").create_mount_target(**request)["MountTargetId"])
 
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
-        try:
-            with convert_errors(f"listing the mount targets of {inputs['fileSystemId']}"):
-                response = ctx.clients.client("efs").describe_mount_targets(FileSystemId=inputs["fileSystemId"])
-        except CloudGpuError as err:
-            if is_gone(err):
-                return ""
-            raise
-        in_subnet = [target for target in response["MountTargets"] if target["SubnetId"] == inputs["subnetId"]]
+        system, describe = inputs["fileSystemId"], ctx.clients.client("efs").describe_mount_targets
+        response = response_unless_gone(f"listing the mount targets of {system}", describe, FileSystemId=system)
+        targets = response["MountTargets"] if response else ()
+        in_subnet = [target for target in targets if target["SubnetId"] == inputs["subnetId"]]
         return next((target["MountTargetId"] for target in in_subnet if self._is_adoptable(target)), "")
 
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
@@ -57,9 +61,6 @@ class MountTargetHandler(FileSystemHandler):
             groups = efs.describe_mount_target_security_groups(MountTargetId=physical_id)["SecurityGroups"]
             target = {**target, "SecurityGroups": groups}
         return target
-
-    def _state(self, description: Found) -> str:
-        return str(description["LifeCycleState"])
 
     def _change(self, ctx: HandlerContext, description: Found, old: Properties, new: Properties) -> None:  # noqa: ARG002
         if new.get("securityGroups") is not None:
@@ -97,6 +98,7 @@ class EfsHandler(FileSystemHandler):
     accepts = frozenset({"creationToken", "encrypted", "kmsKeyId", "performanceMode", "throughputMode"})
     defaults: ClassVar[Properties] = {"throughputMode": "bursting"}
     replaced_by = frozenset({"creationToken", "encrypted", "kmsKeyId", "performanceMode"})
+    state_key = "LifeCycleState"
     ready = frozenset({"available"})
     failed = frozenset({"error"})
     over = frozenset({"deleted"})
@@ -128,9 +130,6 @@ class EfsHandler(FileSystemHandler):
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
         response = clients.client("efs").describe_file_systems(FileSystemId=physical_id)
         return next(iter(response["FileSystems"]), None)
-
-    def _state(self, description: Found) -> str:
-        return str(description["LifeCycleState"])
 
     def _change(self, ctx: HandlerContext, description: Found, old: Properties, new: Properties) -> None:
         efs, physical_id = ctx.clients.client("efs"), description["FileSystemId"]

@@ -25,6 +25,8 @@ class FileSystemHandler(DescribedHandler):
     """Base class for handlers that wait until a creation, update or deletion has finished."""
 
     noun: ClassVar[str]
+    state_key: ClassVar[str]
+    """Key of the lifecycle state in AWS's description."""
     ready: ClassVar[frozenset[str]]
     """States in which the resource is usable."""
     failed: ClassVar[frozenset[str]] = frozenset()
@@ -131,9 +133,8 @@ class FileSystemHandler(DescribedHandler):
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
         """Return AWS's description of the resource, or None. May raise a not-found error."""
 
-    @abstractmethod
     def _state(self, description: Found) -> str:
-        """Return the lifecycle state."""
+        return str(description[self.state_key])
 
     def _reason(self, description: Found) -> str:
         """Return the reason for the failure as text for messages."""

@@ -56,6 +56,7 @@ class LustreHandler(FileSystemHandler):
             "perUnitStorageThroughput",
         }
     )
+    state_key = "Lifecycle"
     ready = frozenset({"AVAILABLE"})
     failed = frozenset({"FAILED", "MISCONFIGURED", "MISCONFIGURED_UNAVAILABLE"})
     appear_s = 1800
@@ -102,9 +103,6 @@ class LustreHandler(FileSystemHandler):
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
         response = clients.client("fsx").describe_file_systems(FileSystemIds=[physical_id])
         return next(iter(response["FileSystems"]), None)
-
-    def _state(self, description: Found) -> str:
-        return str(description["Lifecycle"])
 
     def _change(self, ctx: HandlerContext, description: Found, old: Properties, new: Properties) -> None:
         fsx, physical_id = ctx.clients.client("fsx"), description["FileSystemId"]

@@ -30,6 +30,7 @@ class VolumeHandler(FileSystemHandler):
     accepts = frozenset(_MEMBERS) | {"encrypted"}
     requires = frozenset({"availabilityZone"})
     replaced_by = frozenset({"availabilityZone", "snapshotId", "kmsKeyId", "encrypted"})
+    state_key = "State"
     ready = frozenset({"available", "in-use"})
     failed = frozenset({"error"})
     over = frozenset({"deleted"})
@@ -51,9 +52,6 @@ class VolumeHandler(FileSystemHandler):
 
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
         return _described(clients, "volume-id", physical_id)
-
-    def _state(self, description: Found) -> str:
-        return str(description["State"])
 
     def _change(self, ctx: HandlerContext, description: Found, old: Properties, new: Properties) -> None:
         physical_id = description["VolumeId"]

@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from secrets import SystemRandom
 
+from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.delete import Teardown
 from cloudgpu.backends.aws.clusters.failures import LaunchFailure, no_capacity_error, skipped_line
 from cloudgpu.backends.aws.clusters.launch_attempt import CandidateLauncher, launched_instance_ids
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh, update_in_place
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
-from cloudgpu.backends.aws.ports import CloudContext
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling, name_in_use_error
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
 from cloudgpu.backends.lifecycle.credential_wait import CredentialWait
@@ -123,7 +123,7 @@ class Provisioning:
             else:
                 created = None
         if created is None:
-            return self.reuse(name, plan)
+            return reuse_cluster(self._context, name, plan)
         if created.record.identity.run_id == run_id:
             return created
         # An interrupted command began the cluster for another run, and allowed its nodes to upload only that run.
@@ -141,10 +141,6 @@ class Provisioning:
     def _round(self, plan: Plan, name: str, run_id: str, *, keep_on_failure: bool) -> ProvisionedCluster:
         record = self._prepare_record(plan, name, self._context.records.cluster(name), run_id)
         return self._create_or_clean_up(plan, record, keep_on_failure=keep_on_failure)
-
-    def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
-        """Verify that a running cluster matches the plan; see `reuse_cluster`."""
-        return reuse_cluster(self._context, name, plan)
 
     def _prepare_record(self, plan: Plan, name: str, record: ClusterRecord | None, run_id: str) -> ClusterRecord:
         """Verify and return the record that an interrupted `up` left or, without one, save and return a new record."""
@@ -225,7 +221,7 @@ class Provisioning:
         ids = launched_instance_ids(applied)
         try:
             wait = CredentialWait(self._context.clock, self._context.emit, record.lifecycle.expires_at)
-            inventory = wait.retry(lambda: self._context.cloud.inventory(record, ids, self._context.emit))
+            inventory = wait.retry(lambda: self._context.cloud.new_nodes.inventory(record, ids, self._context.emit))
         except CloudError as err:
             failed = {index: ids[index] for index in err.nodes}
             folder = log_folder(self._context.home, record)

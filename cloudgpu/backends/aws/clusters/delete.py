@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, OWNER_TAG
+from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.failures import RegionFailures
 from cloudgpu.backends.aws.clusters.launch_rows import (
     UnansweredLaunches,
@@ -22,7 +23,6 @@ from cloudgpu.backends.aws.clusters.verified_deletion import (
     TagSearch,
     has_token,
 )
-from cloudgpu.backends.aws.ports import CloudContext
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease_to_delete
 from cloudgpu.backends.lifecycle.deletion import (

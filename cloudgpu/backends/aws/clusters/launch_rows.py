@@ -4,17 +4,15 @@ A ledger row is opened before each call. The row is closed at zero cost only if 
 time has passed for the resources of the call to appear.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from cloudgpu.aws.ec2.billing_times import Lifetime
+from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.failures import RegionFailures
 from cloudgpu.backends.aws.clusters.verified_deletion import ResourceFilter, TagSearch
-from cloudgpu.backends.aws.ports import CloudContext
 from cloudgpu.backends.billing.costs import spending_of
 from cloudgpu.backends.billing.missing_rows import has_failed, missing_nodes, reopen_row, rows_of
 from cloudgpu.backends.tagged_resource import TaggedResource
@@ -23,10 +21,6 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.ledger.entry import LedgerEntry, Spending
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
-
-if TYPE_CHECKING:
-    # Only for annotations: commands that only read records must not import boto3.
-    from cloudgpu.aws.ec2.billing_times import Lifetime
 
 
 def restore_missing_rows(context: CloudContext, record: ClusterRecord) -> None:

@@ -1,22 +1,36 @@
 """The operations on clusters of AWS and of the rehearsal cloud."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 
+from cloudgpu.backends.aws.account import AwsAccount, CloudContext
 from cloudgpu.backends.aws.clusters.create import Provisioning, reuse_cluster
-from cloudgpu.backends.aws.clusters.delete import Teardown
+from cloudgpu.backends.aws.clusters.delete import Teardown, stack_of
 from cloudgpu.backends.aws.clusters.extend import ClusterExtender
 from cloudgpu.backends.aws.clusters.launch_rows import restore_missing_rows
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh
 from cloudgpu.backends.aws.clusters.verified_deletion import record_node_ends
-from cloudgpu.backends.aws.ports import CloudContext
 from cloudgpu.backends.base import ClusterOperations
 from cloudgpu.backends.billing.missing_rows import rows_of
-from cloudgpu.backends.lifecycle.launch_request import Requester
-from cloudgpu.backends.lifecycle.results import DeletionResult, ExtensionResult, ProvisionedCluster
+from cloudgpu.backends.lifecycle.launch_request import Requester, new_record, record_with_candidate
+from cloudgpu.backends.lifecycle.results import DeletionResult, ExtensionResult, ProvisionedCluster, ResourceForecast
+from cloudgpu.clock import Clock
+from cloudgpu.engine.base import PreviewStep
+from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Plan
 from cloudgpu.state.cluster_record import ClusterRecord
+
+_PLACEHOLDER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA forecast"
+"""Placeholder public key: a preview must not create a key pair."""
+_PLACEHOLDER_CIDR = "127.0.0.1/32"
+"""Placeholder for the caller's address, which a preview does not look up."""
+_NO_JOURNAL = ".forecast"
+"""Name of a journal that never exists, so that an existing cluster of the same name does not affect the preview."""
+_COMPONENT = "cloudgpu:infra:"
+_STACK = "pulumi:"
 
 
 @dataclass(frozen=True)
@@ -67,3 +81,31 @@ class CloudClusters(ClusterOperations):
         if record.placement.instance_ids:
             restore_missing_rows(self.context, record)
             record_node_ends(self.context, rows_of(self.context.ledger, record.name, record.identity.token))
+
+
+def forecast(
+    plan: Plan, cluster: str, *, cloud: AwsAccount, requester: Requester, home: Home, clock: Clock
+) -> tuple[ResourceForecast, ...]:
+    """Preview the resources of a cluster on the plan's first candidate without changing anything.
+
+    The public key of `requester` is not used.
+    """
+    if not plan.candidates:
+        return ()
+    record = record_with_candidate(
+        new_record(cloud, plan, cluster, requester, "", clock.now()),
+        plan,
+        plan.candidates[0],
+        replace(requester, public_key=_PLACEHOLDER_KEY),
+        _PLACEHOLDER_CIDR,
+    )
+    journal: Path = home.cluster(cluster).journal(record.placement.region).with_name(_NO_JOURNAL)
+    stack = replace(stack_of(home, record), journal=journal)
+    return tuple(_made(cloud.engine(record).preview(stack)))
+
+
+def _made(steps: Iterable[PreviewStep]) -> Iterator[ResourceForecast]:
+    """Yield the AWS resources that the program would create, without Pulumi components and the stack itself."""
+    for step in steps:
+        if step.operation == "create" and not step.type.startswith((_COMPONENT, _STACK)):
+            yield ResourceForecast(step.type, step.name)

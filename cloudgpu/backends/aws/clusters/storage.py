@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cloudgpu.aws.storage.storage_tags import TaggedStorage, created_at
-from cloudgpu.backends.aws.ports import CloudContext
+from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.billing.retained_billing import RetainedBilling
 from cloudgpu.backends.billing.retained_prices import storage_monthly_usd as monthly_usd
@@ -66,7 +66,7 @@ class ClusterStorage:
         """Attach the cluster's EBS volumes to its node, which waits for the volumes while booting."""
         for number, row in enumerate(row for row in record.placement.storage if row.kind == "ebs"):
             self.context.emit(Note(f"attaching storage {row.name} to {instance_ids[0]}"))
-            self.context.cloud.storage().attach(row.region, row.id, instance_ids[0], number)
+            self.context.cloud.storage.attach(row.region, row.id, instance_ids[0], number)
 
     def end(self, record: ClusterRecord) -> StorageOutcome:
         """Delete the cluster's storage that is marked for deletion. Return the deleted and the retained storage.
@@ -100,7 +100,7 @@ class ClusterStorage:
         deleted: list[TaggedStorage] = []
 
         def end_in(_: str, region: str) -> None:
-            found = self.context.cloud.storage().found(region)
+            found = self.context.cloud.storage.found(region)
             own = [
                 stored for stored in found if stored.made_for == cluster and stored.disposable and self._is_own(stored)
             ]
@@ -118,7 +118,7 @@ class ClusterStorage:
         if record is not None and record.token == token:
             self._manager("").delete(name, region, delete_data=True)
             return
-        stores = self.context.cloud.storage()
+        stores = self.context.cloud.storage
         found = [stored for stored in stores.found(region, name) if stored.token == token and stored.disposable]
         users = [user for stored in found for user in stored.users or ()]
         if users:
@@ -172,7 +172,7 @@ class ClusterStorage:
         if request.kind != "efs" or not network.planned:
             return {}
         asked = network.request
-        seen = self.context.cloud.storage().network(request.region, asked)
+        seen = self.context.cloud.storage.network(request.region, asked)
         chosen = choose_mount_subnets(seen, "", mount_need(request.kind, seen, asked), network.planned)
         return {**chosen.ids, **_own_subnet(network.candidate)}
 
@@ -180,10 +180,10 @@ class ClusterStorage:
         self._manager(record.identity.team).delete(name, region, delete_data=True)
 
     def _stored_in(self, region: str) -> Mapping[str, TaggedStorage]:
-        return {stored.name: stored for stored in self.context.cloud.storage().found(region)}
+        return {stored.name: stored for stored in self.context.cloud.storage.found(region)}
 
     def _manager(self, team: str) -> StorageManager:
-        return StorageManager(self.context.cloud.storage(), self.context, team)
+        return StorageManager(self.context.cloud, self.context, team)
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,12 @@ the resource. The estimate is then the time at which the termination was confirm
 estimate that is too high can be corrected from the AWS bill; an estimate that is too low would go unnoticed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 
+from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.ec2.tagged_types import (
     GLOBAL,
     OWNER_TAG,
@@ -20,10 +18,11 @@ from cloudgpu.aws.ec2.tagged_types import (
     TERMINATED_STATES,
     TERMINATING_STATES,
     TOKEN_TAG,
+    FoundResource,
     SearchResult,
 )
+from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.failures import RegionFailures
-from cloudgpu.backends.aws.ports import CloudContext
 from cloudgpu.backends.tagged_resource import TaggedResource
 from cloudgpu.engine.direct.operation_timeout import OnWait, ignore_wait
 from cloudgpu.errors import CloudGpuError, TeardownError
@@ -31,11 +30,6 @@ from cloudgpu.ledger.entry import LedgerEntry, Part, PartEnd
 from cloudgpu.run.progress import Activity, Note
 from cloudgpu.text import command, plural
 from cloudgpu.workers import Workers
-
-if TYPE_CHECKING:
-    # Only for annotations: commands that only read records must not import boto3.
-    from cloudgpu.aws.ec2.billing_times import Lifetime
-
 
 _LISTED_AFTER = timedelta(minutes=15)
 _KINDS: Mapping[Part, str] = {"gateway": "nat-gateway", "elastic-ips": "elastic-ip"}
@@ -57,7 +51,7 @@ class LedgerCloser:
     alive: frozenset[tuple[str, Part]]
 
     @classmethod
-    def started(cls, context: CloudContext, entries: Iterable[LedgerEntry]) -> LedgerCloser:
+    def started(cls, context: CloudContext, entries: Iterable[LedgerEntry]) -> "LedgerCloser":
         """Return a closer that knows which NAT gateways and Elastic IPs exist. Call this before they are deleted."""
         alive: set[tuple[str, Part]] = set()
         for entry in entries:
@@ -285,7 +279,7 @@ class TagSearch:
         if instance_ids:
             self.context.cloud.terminate(region, instance_ids, on_wait)
 
-    def _release(self, name: str, found: Sequence[TaggedResource], on_wait: OnWait) -> None:
+    def _release(self, name: str, found: Sequence[FoundResource], on_wait: OnWait) -> None:
         if not found:
             return
         try:
@@ -322,7 +316,7 @@ class ShutdownWait:
         self._activity = f"waiting for the nodes in {region} to terminate"
         self._reported = False
 
-    def __enter__(self) -> ShutdownWait:
+    def __enter__(self) -> "ShutdownWait":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,25 +1,26 @@
-"""AWS implementation of the `StorageCloud` interface."""
+"""Find, list, attach and delete the storage of one account by its tags."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from cloudgpu.aws.ec2.instances import attach_volume
 from cloudgpu.aws.ec2.subnets import region_network
 from cloudgpu.aws.iam.role_permissions import EFS, FSX, service_role_names
-from cloudgpu.aws.session.server_time import ServerTime
+from cloudgpu.aws.session.session import Session
 from cloudgpu.aws.storage import discovery
 from cloudgpu.aws.storage.buckets import empty_bucket
 from cloudgpu.aws.storage.objects import require_bucket
 from cloudgpu.aws.storage.storage_tags import MADE_FOR_TAG, TaggedStorage
 from cloudgpu.backends.aws.engines import Engines
-from cloudgpu.backends.aws.ports import AccountClients
+from cloudgpu.backends.billing.retained_prices import capacity_monthly_usd
+from cloudgpu.backends.storage import StorageRow
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.subnets import RegionNetwork
 from cloudgpu.state.storage_records import StorageRecord
-from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 
 
@@ -27,33 +28,10 @@ from cloudgpu.text import command
 class AwsStorage:
     """Storage on AWS or the rehearsal cloud, in any region."""
 
-    cloud: AccountClients
+    session: Callable[[str], Session]
     engines: Engines
     clock: Clock
-
-    @property
-    def target(self) -> str:
-        """Target of the cloud, `aws` or `rehearsal`."""
-        return self.cloud.target
-
-    @property
-    def endpoint(self) -> str:
-        """ID that distinguishes this endpoint from other endpoints with the same account ID; empty for AWS."""
-        return self.cloud.endpoint
-
-    @property
-    def time(self) -> ServerTime:
-        """The time by the cloud's clock, by which costs are counted."""
-        return self.cloud.time
-
-    def account(self) -> str:
-        """Return the account ID of the credentials in use."""
-        return self.cloud.account()
-
-    @property
-    def requested_engine(self) -> str:
-        """Engine selected by the user; empty if the user selected none."""
-        return self.engines.asked_for
+    simulated: bool
 
     def engine(self, record: StorageRecord) -> Engine:
         """Return the engine that creates and deletes this storage, configured with the storage's tags and identity."""
@@ -61,25 +39,25 @@ class AwsStorage:
 
     def found(self, region: str, name: str = "") -> Sequence[TaggedStorage]:
         """Return all tagged storage in a region, or only the storage with this name."""
-        return discovery.stored(self.cloud.clients(region), name)
+        return discovery.stored(self.session(region), name)
 
     def network(self, region: str, request: NetworkRequest) -> RegionNetwork:
         """Return the VPC and the subnets in which new file systems and the nodes of a region would be."""
-        return region_network(self.cloud.clients(region), request, simulated=is_simulated(self.target))
+        return region_network(self.session(region), request, simulated=self.simulated)
 
     def require_bucket(self, region: str, url: str) -> None:
         """Raise an error if the bucket of an S3 URL does not exist or is not accessible."""
-        require_bucket(self.cloud.clients(region), url)
+        require_bucket(self.session(region), url)
 
     def empty(self, stored: TaggedStorage) -> None:
         """Delete all objects in the storage's bucket, if it has a bucket."""
         for part in stored.parts:
             if part.kind == "s3":
-                empty_bucket(self.cloud.clients(stored.region), part.id)
+                empty_bucket(self.session(stored.region), part.id)
 
     def end(self, stored: TaggedStorage) -> list[str]:
         """Delete all parts of the storage and their data. Return one line per part that could not be deleted."""
-        return discovery.delete_storage(self.cloud.clients(stored.region), stored, self.clock)
+        return discovery.delete_storage(self.session(stored.region), stored, self.clock)
 
     def role_hint(self, record: StorageRecord, cause: CloudGpuError) -> str:
         """Return what to do if a service-linked role that storage needs is missing; empty if none is missing.
@@ -89,7 +67,7 @@ class AwsStorage:
         allow = f"allow what `{command('cloudgpu', 'doctor', '--storage', '--policy')}` prints"
         role = {"efs": EFS, "lustre": FSX}.get(record.kind)
         try:
-            if role is not None and role.name not in service_role_names(self.cloud.clients(record.region)):
+            if role is not None and role.name not in service_role_names(self.session(record.region)):
                 return f"the account has no role {role.name}: run `{role.create_command}` once, or {allow}"
         except CloudGpuError:
             return ""
@@ -99,7 +77,7 @@ class AwsStorage:
 
     def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
         """Attach a volume to an instance as its data volume `number`, counted from 0. Idempotent."""
-        attach_volume(self.cloud.clients(region), self.clock, volume_id, instance_id, number)
+        attach_volume(self.session(region), self.clock, volume_id, instance_id, number)
 
 
 def storage_tags(record: StorageRecord) -> Mapping[str, str]:
@@ -116,3 +94,51 @@ def storage_tags(record: StorageRecord) -> Mapping[str, str]:
         "cloudgpu:token": record.token,
         **({MADE_FOR_TAG: record.made_for} if record.made_for else {}),
     }
+
+
+def list_storage(stores: AwsStorage, records: Sequence[StorageRecord], default_region: str) -> tuple[StorageRow, ...]:
+    """List the storage of all owners in the default region and the regions of the account's records, sorted by name."""
+    regions = sorted({default_region, *(record.region for record in records)})
+    found = [stored for region in regions for stored in stores.found(region)]
+    rows = [_found_row(stored, simulated=stores.simulated) for stored in found]
+    seen = {(stored.name, stored.token) for stored in found}
+    rows += [_lost_row(record) for record in records if (record.name, record.token) not in seen]
+    return tuple(sorted(rows, key=lambda row: (row.name, row.region)))
+
+
+def _found_row(stored: TaggedStorage, *, simulated: bool) -> StorageRow:
+    data = stored.data
+    size = data.size_gib if data else Decimal(0)
+    return StorageRow(
+        name=stored.name,
+        kind=stored.kind,
+        region=stored.region,
+        owner=stored.tag("cloudgpu:owner"),
+        state=(data.state.lower() or "available") if data else "partly created or deleted",
+        disposable=stored.disposable,
+        size_gib=size,
+        monthly_usd=capacity_monthly_usd(stored, size),
+        created_at=data.created_at if data else None,
+        users=stored.users,
+        simulated=simulated,
+        id=data.id if data else "",
+        made_for=stored.made_for,
+    )
+
+
+def _lost_row(record: StorageRecord) -> StorageRow:
+    """Return the row of a record that has no tagged resources. Its size and cost are unknown."""
+    return StorageRow(
+        name=record.name,
+        kind=record.kind,
+        region=record.region,
+        owner=record.owner,
+        state="not found",
+        disposable=record.disposable,
+        size_gib=None,
+        monthly_usd=None,
+        created_at=record.created_at,
+        users=None,
+        simulated=record.simulated,
+        made_for=record.made_for,
+    )

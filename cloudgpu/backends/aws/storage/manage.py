@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from cloudgpu.aws.storage.storage_tags import TaggedStorage, created_at
-from cloudgpu.backends.aws.ports import StorageCloud
-from cloudgpu.backends.aws.storage.overview import list_storage
+from cloudgpu.backends.aws.account import AwsAccount
+from cloudgpu.backends.aws.storage.cloud import list_storage
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, storage_spending
@@ -29,7 +29,7 @@ from cloudgpu.text import command
 class StorageManager:
     """Creates and deletes storage on one target and records it in one state home."""
 
-    def __init__(self, cloud: StorageCloud, context: Context, team: str) -> None:
+    def __init__(self, cloud: AwsAccount, context: Context, team: str) -> None:
         """Prepare operations on storage. New storage is tagged with the context's owner and with `team`."""
         self._cloud = cloud
         self._context = context
@@ -42,7 +42,7 @@ class StorageManager:
         """Return the subnets for a new file system; None for other storage, and for storage that already exists."""
         if request.kind not in FILE_SYSTEMS or self._records.get(request.name) is not None:
             return None
-        seen = self._cloud.network(request.region, network)
+        seen = self._cloud.storage.network(request.region, network)
         return require_mount_subnets(request.label, seen, request.place, mount_need(request.kind, seen, network))
 
     def create(self, request: StorageRequest) -> CreatedStorage:
@@ -57,15 +57,17 @@ class StorageManager:
             else:
                 self._refuse_taken(request)
                 if linked := request.config.get("linked"):
-                    self._cloud.require_bucket(request.region, linked)
+                    self._cloud.storage.require_bucket(request.region, linked)
                 record = self._new(request)
-                self._cloud.engine(record)  # an engine that cannot run must fail before anything is written
+                self._cloud.storage.engine(record)  # an engine that cannot run must fail before anything is written
                 self._records.save(record)
             return CreatedStorage(self._made(record), made=True)
 
     def rows(self, region: str) -> tuple[StorageRow, ...]:
         """Return the storage in `region` and in every region that the storage records list."""
-        return list_storage(self._cloud, self._records.all(), region)
+        identity = (self._cloud.target, self._cloud.endpoint)
+        known = [record for record in self._records.all() if (record.target, record.endpoint) == identity]
+        return list_storage(self._cloud.storage, known, region)
 
     def find_deletable(self, name: str, region: str, *, delete_data: bool) -> TaggedStorage | None:
         """Return the existing storage for the confirmation prompt, or None if no resource has the storage's tag."""
@@ -168,14 +170,14 @@ class StorageManager:
         )
 
     def _made(self, record: StorageRecord) -> StorageRecord:
-        engine, stack = self._cloud.engine(record), self._stack(record)
+        engine, stack = self._cloud.storage.engine(record), self._stack(record)
         row = storage_spending(record)
         self._billing.open(row)
         try:
             applied = engine.up(stack, self._context.emit)
         except CloudGpuError as err:
             self._undo(record, err)
-            err.hint = self._cloud.role_hint(record, err) or err.hint
+            err.hint = self._cloud.storage.role_hint(record, err) or err.hint
             raise
         at = self._started(record)
         self._billing.made(row, str(applied.outputs.get("id") or ""), at)
@@ -226,7 +228,7 @@ class StorageManager:
             found = self._tagged(name, {record.region}, {record.token})
         for part in [part for stored in found for part in stored.parts]:
             self._context.emit(Note(f"deleting {part.label}"))
-        left += [line for stored in found for line in self._cloud.end(stored)]
+        left += [line for stored in found for line in self._cloud.storage.end(stored)]
         if not left and found:
             again = self._tagged(name, {stored.region for stored in found}, {stored.token for stored in found})
             left = [part.label for stored in again for part in stored.parts]
@@ -246,11 +248,11 @@ class StorageManager:
         left: list[str] = []
         for stored in found:
             try:
-                self._cloud.empty(stored)
+                self._cloud.storage.empty(stored)
             except CloudGpuError as err:
                 left.append(err.message)
         try:
-            self._cloud.engine(record).destroy(self._stack(record), self._context.emit)
+            self._cloud.storage.engine(record).destroy(self._stack(record), self._context.emit)
         except TeardownError as err:
             left += err.left
         except StateError as err:
@@ -258,7 +260,7 @@ class StorageManager:
         return left
 
     def _tagged(self, name: str, regions: Set[str], tokens: Set[str]) -> list[TaggedStorage]:
-        found = [stored for region in sorted(regions) for stored in self._cloud.found(region, name)]
+        found = [stored for region in sorted(regions) for stored in self._cloud.storage.found(region, name)]
         return [stored for stored in found if stored.token in tokens]
 
     def _known(self, name: str) -> StorageRecord | None:
@@ -270,7 +272,7 @@ class StorageManager:
 
     def _found(self, name: str, record: StorageRecord | None, region: str) -> list[TaggedStorage]:
         """Return the storage that matches the record or, without a record, the storage that no other user owns."""
-        found = self._cloud.found(record.region if record else region, name)
+        found = self._cloud.storage.found(record.region if record else region, name)
         if record is not None:
             return [stored for stored in found if stored.token == record.token]
         of_owner = [stored for stored in found if stored.tag("cloudgpu:owner") in ("", self._context.owner)]
@@ -314,7 +316,7 @@ class StorageManager:
             raise UsageError(message, hint=f"set {same}; deletion selects the engine automatically")
 
     def _refuse_taken(self, request: StorageRequest) -> None:
-        found = self._cloud.found(request.region, request.name)
+        found = self._cloud.storage.found(request.region, request.name)
         if found:
             owner = found[0].tag("cloudgpu:owner") or "an unknown owner"
             message = f"storage {request.name} already exists in {request.region} and belongs to {owner}"

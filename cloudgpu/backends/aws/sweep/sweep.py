@@ -5,10 +5,11 @@ receives the command's context; the steps receive what they need from it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, GLOBAL
+from cloudgpu.backends.aws.account import AwsAccount, CloudContext
 from cloudgpu.backends.aws.clusters.delete import Teardown
 from cloudgpu.backends.aws.clusters.failures import RegionFailures
 from cloudgpu.backends.aws.clusters.launch_rows import (
@@ -18,7 +19,6 @@ from cloudgpu.backends.aws.clusters.launch_rows import (
 )
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
 from cloudgpu.backends.aws.clusters.verified_deletion import LedgerCloser, RecordedInstances, TagSearch, has_token
-from cloudgpu.backends.aws.ports import Cloud, CloudContext
 from cloudgpu.backends.aws.sweep.classification import LocalCluster, RegionSearch, SweepFindings, classify, is_open
 from cloudgpu.backends.base import ImageStore
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
@@ -84,68 +84,6 @@ class UnrecordedDeletion:
 
 
 @dataclass(frozen=True)
-class SweepExecutor:
-    """Carries out plans. A failure does not stop the other deletions.
-
-    Attributes:
-        delete_recorded: Function that deletes the cluster with this name by its record in this state home, and returns
-            a message for each record that could not be updated.
-        unrecorded: Deletes clusters that have no record in this state home.
-        delete_storage: Function that deletes storage, given its name, token and region.
-        unsaved: A message for each record that could not be updated so far.
-    """
-
-    records: RecordStore
-    delete_recorded: Callable[[str], Iterable[str]]
-    unrecorded: UnrecordedDeletion
-    delete_storage: Callable[[str, str, str], None]
-    emit: Emit
-    unsaved: list[str] = field(default_factory=list)
-
-    def apply_to_clusters(self, plan: SweepPlan) -> SweepResult:
-        """Delete the plan's clusters concurrently."""
-        clusters = plan.clusters_to_delete
-        with Workers(min(_AT_ONCE, len(clusters)), "sweep") as pool:
-            errors = list(pool.map(self._try_to_delete, clusters))
-        return _result(clusters, errors)
-
-    def apply_to_storage(self, plan: SweepPlan, clusters: SweepResult) -> SweepResult:
-        """Delete the plan's storage, except storage whose cluster could not be deleted according to `clusters`."""
-        remaining = {cluster.cluster for cluster, _ in clusters.failed if isinstance(cluster, ClusterResources)}
-        storage = [resource for resource in plan.storage_to_delete if resource.made_for not in remaining]
-        return _result(storage, [self._try_to_delete(resource) for resource in storage])
-
-    def _try_to_delete(self, resource: ClusterResources | RetainedResource) -> CloudGpuError | None:
-        try:
-            self._delete(resource)
-        except CloudGpuError as err:
-            self.emit(Note(f"{resource.label}: {err.message}"))
-            return err
-        return None
-
-    def _delete(self, resource: ClusterResources | RetainedResource) -> None:
-        if isinstance(resource, RetainedResource):
-            self.delete_storage(resource.name, resource.token, resource.region)
-            return
-        record = self.records.last_known(resource.cluster)
-        if record is not None and record.identity.token == resource.token and record.state != "damaged":
-            # The journal may list resources that the tag search does not find.
-            self.unsaved.extend(self.delete_recorded(resource.cluster))
-        else:
-            self.unrecorded.delete(resource)
-
-
-def _result(
-    resources: Sequence[ClusterResources | RetainedResource], errors: Sequence[CloudGpuError | None]
-) -> SweepResult:
-    outcomes = list(zip(resources, errors, strict=True))
-    return SweepResult(
-        ended=tuple(resource for resource, err in outcomes if err is None),
-        failed=tuple((resource, err) for resource, err in outcomes if err is not None),
-    )
-
-
-@dataclass(frozen=True)
 class SweepQuery:
     """Collects the findings of a sweep.
 
@@ -154,7 +92,7 @@ class SweepQuery:
             StateError if the cluster's lease cannot be read.
     """
 
-    cloud: Cloud
+    cloud: AwsAccount
     images: ImageStore
     ledger: CostLedger
     records: RecordStore
@@ -218,7 +156,7 @@ class SweepQuery:
         return RegionSearch(region, result.found, retained, denied, unknown)
 
     def _retained(self, region: str) -> tuple[RetainedResource, ...]:
-        storage = [retained_storage(stored) for stored in self.cloud.storage().found(region)]
+        storage = [retained_storage(stored) for stored in self.cloud.storage.found(region)]
         return (*storage, *(retained_image(image) for image in self.images.found(region)))
 
     def _rows(self) -> tuple[LedgerEntry, ...]:
@@ -269,20 +207,16 @@ class AccountSweep:
         self._query = SweepQuery(
             context.cloud, images, context.ledger, context.records, partial(_is_busy, context), context.emit
         )
-        unrecorded = UnrecordedDeletion(
+        self._unrecorded = UnrecordedDeletion(
             TagSearch(context),
             UnansweredLaunches(context),
             ClusterBilling(context),
             partial(LedgerCloser.started, context),
             context.clock,
         )
-        self._executor = SweepExecutor(
-            context.records,
-            partial(_delete_recorded, context, default_region),
-            unrecorded,
-            ClusterStorage(context).end_orphan,
-            context.emit,
-        )
+        self._default_region = default_region
+        self._unsaved: list[str] = []
+        """A message for each record that could not be updated so far."""
 
     def plan(self, regions: Sequence[str], request: SweepRequest) -> SweepPlan:
         """Search these regions, or by default every enabled region and IAM, and decide what may be deleted."""
@@ -290,25 +224,55 @@ class AccountSweep:
 
     def delete_clusters(self, plan: SweepPlan) -> SweepResult:
         """Delete the plan's clusters concurrently. A failure does not stop the other deletions."""
-        return self._executor.apply_to_clusters(plan)
+        clusters = plan.clusters_to_delete
+        with Workers(min(_AT_ONCE, len(clusters)), "sweep") as pool:
+            errors = list(pool.map(self._try_to_delete, clusters))
+        return _result(clusters, errors)
 
     def delete_storage(self, plan: SweepPlan, clusters: SweepResult) -> SweepResult:
         """Delete the plan's storage, except storage whose cluster could not be deleted according to `clusters`."""
-        return self._executor.apply_to_storage(plan, clusters)
+        remaining = {cluster.cluster for cluster, _ in clusters.failed if isinstance(cluster, ClusterResources)}
+        storage = [resource for resource in plan.storage_to_delete if resource.made_for not in remaining]
+        return _result(storage, [self._try_to_delete(resource) for resource in storage])
 
     def check_recorded(self, swept: SweepResult) -> None:
         """Raise an error if the deletions could not be recorded."""
         names = ", ".join(resource.label for resource in swept.ended)
         check_ledger(self._context, f"confirmed deleted: {names}" if names else "the account was swept")
-        unsaved = "; ".join(self._executor.unsaved)
+        unsaved = "; ".join(self._unsaved)
         if unsaved:
             message = f"confirmed deleted: {names}, but the records could not be updated: {unsaved}"
             raise StateError(message, hint="free some disk space, then run `cloudgpu down NAME` to update them")
 
+    def _try_to_delete(self, resource: ClusterResources | RetainedResource) -> CloudGpuError | None:
+        try:
+            self._delete(resource)
+        except CloudGpuError as err:
+            self._context.emit(Note(f"{resource.label}: {err.message}"))
+            return err
+        return None
+
+    def _delete(self, resource: ClusterResources | RetainedResource) -> None:
+        if isinstance(resource, RetainedResource):
+            ClusterStorage(self._context).end_orphan(resource.name, resource.token, resource.region)
+            return
+        record = self._context.records.last_known(resource.cluster)
+        if record is not None and record.identity.token == resource.token and record.state != "damaged":
+            # The journal may list resources that the tag search does not find.
+            self._unsaved.extend(Teardown(self._context).delete(resource.cluster, self._default_region).unsaved)
+        else:
+            self._unrecorded.delete(resource)
+
+
+def _result(
+    resources: Sequence[ClusterResources | RetainedResource], errors: Sequence[CloudGpuError | None]
+) -> SweepResult:
+    outcomes = list(zip(resources, errors, strict=True))
+    return SweepResult(
+        ended=tuple(resource for resource, err in outcomes if err is None),
+        failed=tuple((resource, err) for resource, err in outcomes if err is not None),
+    )
+
 
 def _is_busy(context: CloudContext, name: str) -> bool:
     return cluster_lease(context, name).holder() is not None
-
-
-def _delete_recorded(context: CloudContext, default_region: str, name: str) -> Iterable[str]:
-    return Teardown(context).delete(name, default_region).unsaved

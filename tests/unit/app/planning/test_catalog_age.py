@@ -47,7 +47,7 @@ class Cloud:
     def networks(self, regions, request):
         return {}
 
-    def images(self, wanted):
+    def image_ids(self, wanted):
         return {}
 
     def quota_limits(self, region):

@@ -89,7 +89,9 @@ def events():
 
 @pytest.fixture
 def refreshing(home, source, events):
-    return CatalogRefresh(source, CatalogSnapshots(home, source.target), SHIPPED, ManualClock(NOW), events.append)
+    return CatalogRefresh(
+        source, source, CatalogSnapshots(home, source.target), SHIPPED, ManualClock(NOW), events.append
+    )
 
 
 def test_refresh_without_changes_updates_the_reading_dates(home, source, refreshing):
@@ -183,8 +185,8 @@ def test_refresh_everywhere_reads_all_regions_of_the_account(source, refreshing,
 
 def test_refresh_does_not_change_other_targets(home, source):
     rehearsal = ScriptedSource("rehearsal", "rehearsal:KEY", prices={"p3dn.24xlarge": Decimal(1)})
-    done = CatalogRefresh(rehearsal, CatalogSnapshots(home, "rehearsal"), SHIPPED, ManualClock(NOW), print).refresh(
-        ["us-east-1"]
-    )
+    done = CatalogRefresh(
+        rehearsal, rehearsal, CatalogSnapshots(home, "rehearsal"), SHIPPED, ManualClock(NOW), print
+    ).refresh(["us-east-1"])
     assert done.simulated
     assert known_catalog(home, "aws") is load()

@@ -55,7 +55,8 @@ class Cloud:
     def service_roles(self):
         return ("AWSServiceRoleForEC2Spot",)
 
-    def inspector(self):
+    @property
+    def queries(self):
         return self
 
     def regions(self):
@@ -70,7 +71,7 @@ class Cloud:
         self.priced += pairs
         return {pair: self.listed[pair] for pair in pairs if pair in self.listed}
 
-    def images(self, wanted):
+    def image_ids(self, wanted):
         self._note(region for _, region in wanted)
         return {image: "ami-0123456789abcdef0" for image in wanted}
 

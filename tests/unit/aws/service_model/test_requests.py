@@ -1,12 +1,21 @@
 """Requests of a session against the service models, and the report that no caller can swallow."""
 
+from types import SimpleNamespace
+
 import boto3
 import pytest
 from botocore.exceptions import ParamValidationError
 
+from cloudgpu.aws.service_model import report as report_module
 from cloudgpu.aws.service_model.report import REPORT_VARIABLE, record_mismatches, report_file
 from cloudgpu.aws.service_model.values import Mismatch
+from cloudgpu.aws.session import session as sessions
 from cloudgpu.aws.session.session import CloudEndpoint, Session
+from cloudgpu.backends.api_log import ApiCallLog
+from cloudgpu.backends.aws import rehearsal_account
+from cloudgpu.clock import SystemClock
+from cloudgpu.engine.plugin.__main__ import clients_factory
+from cloudgpu.settings import load
 
 
 @pytest.fixture
@@ -47,6 +56,35 @@ def test_nothing_is_checked_unless_the_environment_names_a_file(session, report,
     assert not report.exists()
     assert report_file({}) is None
     assert report_file({REPORT_VARIABLE: ""}) is None
+
+
+def test_requests_are_checked_only_by_an_installed_hook(session, report, monkeypatch):
+    monkeypatch.setattr(sessions, "client_hooks", [])
+    session.client("s3").generate_presigned_url("put_object", {"Bucket": "b", "Key": "k", "StorageClass": "COLD"})
+    assert not report.exists()
+
+
+@pytest.mark.parametrize("connect", ["command", "plugin"])
+def test_connection_to_the_rehearsal_cloud_installs_the_checks_once(connect, report, monkeypatch, tmp_path):
+    hooks = []
+    monkeypatch.setattr(sessions, "client_hooks", hooks)
+    monkeypatch.setattr(report_module, "client_hooks", hooks)
+    endpoint = CloudEndpoint("http://127.0.0.1:9", "testing", "testing")
+    running = SimpleNamespace(url=endpoint.url, access_key_id="testing", secret_access_key="testing")
+    monkeypatch.setattr(rehearsal_account, "start_rehearsal", lambda *_: running)
+    environ = {"AWS_ENDPOINT_URL": endpoint.url, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+    settings, clock = load(flags={}, environ={"LOGNAME": "ann"}, cwd=tmp_path), SystemClock()
+
+    def session():
+        if connect == "plugin":
+            return clients_factory(environ)("us-east-1")
+        account = rehearsal_account.connect_rehearsal(settings, None, {}, clock, ApiCallLog(None, clock))
+        return account.session("us-east-1")
+
+    session()
+    session().client("s3").generate_presigned_url("put_object", {"Bucket": "b", "Key": "k", "StorageClass": "COLD"})
+    assert len(hooks) == 1
+    assert report.read_text() == "request s3 PutObject: StorageClass: 'COLD' is not a value of StorageClass\n"
 
 
 def test_report_is_appended_to_and_bounded(tmp_path):

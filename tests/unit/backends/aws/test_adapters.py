@@ -9,10 +9,8 @@ from cloudgpu.aws.ec2 import instances, tag_search
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
 from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.api_log import ApiCallLog
-from cloudgpu.backends.aws import cloud as aws_cloud
-from cloudgpu.backends.aws.account import AwsImages
-from cloudgpu.backends.aws.cloud import AwsCloud, CloudTarget
-from cloudgpu.backends.aws.regions import AwsCatalog
+from cloudgpu.backends.aws import account
+from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
 from cloudgpu.errors import AuthError, CloudError, TeardownError
 from tests.manual_clock import ManualClock
 from tests.unit.aws.conftest import *  # noqa: F403 - a session that moto answers
@@ -37,9 +35,9 @@ class Settings:
 @pytest.fixture
 def backend(session, monkeypatch):
     """Return a cloud for moto's account."""
-    monkeypatch.setattr(aws_cloud, "connect", lambda _endpoint, region, *_rest: session.in_region(region))
+    monkeypatch.setattr(account, "connect", lambda _endpoint, region, *_rest: session.in_region(region))
     clock = ManualClock(NOON)
-    return AwsCloud(
+    return AwsAccount(
         CloudTarget("aws", CloudEndpoint(), ""), lambda _found, _private: {}, Settings(), clock, ApiCallLog(None, clock)
     )
 
@@ -65,19 +63,19 @@ def launch(session):
 
 def test_account_id_is_cached(backend, monkeypatch):
     assert backend.account() == ACCOUNT
-    monkeypatch.setattr(backend._regions, "query_usual_region", None)
+    monkeypatch.setattr(backend, "session", None)
     assert backend.account() == ACCOUNT
 
 
 def test_deletion_falls_back_to_another_region(backend, monkeypatch):
-    session_of = backend._session
+    session_of = backend.session
 
     def broken(region):
         if region == "us-east-1":
             raise CloudError("STS in us-east-1 does not answer")
         return session_of(region)
 
-    monkeypatch.setattr(backend._regions, "_session_of", broken)
+    monkeypatch.setattr(backend, "session", broken)
     with pytest.raises(CloudError, match="us-east-1 does not answer"):
         backend.account()
     assert backend.for_deletion().account() == ACCOUNT
@@ -91,7 +89,7 @@ def test_rejected_credentials_raise_the_default_region_error(backend, monkeypatc
         tried.append(region)
         raise AuthError(f"{region} refused", request_id="r-1") if region == "us-east-1" else CloudError(region)
 
-    monkeypatch.setattr(backend._regions, "_session_of", refused)
+    monkeypatch.setattr(backend, "session", refused)
     with pytest.raises(AuthError, match="us-east-1 refused"):
         backend.for_deletion().account()
     assert tried == ["us-east-1", "us-west-2", "eu-west-1"]
@@ -151,15 +149,15 @@ def test_tags_are_written_in_the_region_of_each_resource(backend, launch):
     ]
     backend.retag(found, {"cloudgpu:expires-at": "2026-11-22T05:00:00Z"})
     for resource in found:
-        (instance,) = instances.describe(backend.clients(resource.region), [resource.id])
+        (instance,) = instances.describe(backend.session(resource.region), [resource.id])
         assert instance.tags["cloudgpu:expires-at"] == "2026-11-22T05:00:00Z"
 
 
 def test_machine_images_are_looked_up_in_their_region(backend, session):
     session.in_region("us-west-2").client("ssm").put_parameter(Name=PARAMETER, Value="ami-west", Type="String")
     wanted = [(PARAMETER, "us-west-2"), (PARAMETER, "us-east-1")]
-    assert backend.images(wanted) == {(PARAMETER, "us-west-2"): "ami-west"}
-    assert backend.clients_at("us-west-2b").region == "us-west-2"
+    assert backend.image_ids(wanted) == {(PARAMETER, "us-west-2"): "ami-west"}
+    assert backend.session("us-west-2").region == "us-west-2"
     assert backend.session_plugin == ()
     assert list(backend.network_lifetimes("us-east-1", "t")) == []
 
@@ -179,8 +177,7 @@ def test_object_urls_are_signed_for_the_bucket_region(backend, session, tmp_path
 
 def test_catalog_reads_each_region_and_rejects_missing_images(backend, session):
     session.client("ssm").put_parameter(Name=PARAMETER, Value="ami-1", Type="String")
-    catalog = AwsCatalog(backend, ManualClock(NOON))
-    assert (catalog.target, catalog.endpoint, catalog.account()) == ("aws", "", ACCOUNT)
+    catalog = backend.catalog
     assert "eu-west-1" in catalog.regions()
     assert catalog.images("us-east-1", [PARAMETER, "/missing"]) == {PARAMETER: "ami-1"}
     assert catalog.images("us-west-2", []) == {}
@@ -197,7 +194,7 @@ def test_image_is_found_by_name_and_deleted(backend, session):
     tags = [{"Key": "cloudgpu:image", "Value": "base"}, {"Key": "cloudgpu:owner", "Value": "ann"}]
     image_id = session.client("ec2").register_image(Name="cloudgpu-base")["ImageId"]
     session.client("ec2").create_tags(Resources=[image_id], Tags=tags)
-    images = AwsImages(backend, ManualClock(NOON))
+    images = backend.images
     (image,) = images.found("us-east-1", "base")
     assert (image.id, image.owner) == (image_id, "ann")
     assert images.ready("us-east-1", "base") == image

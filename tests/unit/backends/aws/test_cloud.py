@@ -11,8 +11,8 @@ from cloudgpu.aws.ec2.instances import Instance
 from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource
 from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.api_log import ApiCallLog
-from cloudgpu.backends.aws import addresses, cloud, regions
-from cloudgpu.backends.aws.cloud import AwsCloud, CloudTarget
+from cloudgpu.backends.aws import account, addresses, new_nodes
+from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
 from cloudgpu.errors import AuthError, CloudError, ConnectError, TeardownError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.run.progress import Activity, Note
@@ -89,17 +89,17 @@ def aws(monkeypatch):
         state.connected.append(region)
         return SimpleNamespace(in_region=lambda other: other)
 
-    monkeypatch.setattr(cloud, "connect", connect)
-    monkeypatch.setattr(cloud.instances, "describe", describe)
-    monkeypatch.setattr(cloud.host_keys, "read_console", read_console)
-    monkeypatch.setattr(regions.tag_search, "release", release)
+    monkeypatch.setattr(account, "connect", connect)
+    monkeypatch.setattr(new_nodes.instances, "describe", describe)
+    monkeypatch.setattr(new_nodes.host_keys, "read_console", read_console)
+    monkeypatch.setattr(account.tag_search, "release", release)
     clock = state.clock = ManualClock(NOON)
-    state.cloud = AwsCloud(CloudTarget("aws", CloudEndpoint(), ""), reach, Settings(), clock, ApiCallLog(None, clock))
+    state.cloud = AwsAccount(CloudTarget("aws", CloudEndpoint(), ""), reach, Settings(), clock, ApiCallLog(None, clock))
     return state
 
 
 def test_console_is_read_until_the_host_key_appears(aws):
-    inventory = aws.cloud.inventory(RECORD, IDS, lambda _: None)
+    inventory = aws.cloud.new_nodes.inventory(RECORD, IDS, lambda _: None)
     assert [node.instance_id for node in inventory.nodes] == list(IDS)
     assert [node.index for node in inventory.nodes] == [0, 1, 2]
     assert aws.consoles == {"i-b": 2, "i-a": 1, "i-c": 2}
@@ -114,7 +114,7 @@ def test_console_without_host_keys_fails_after_the_boot_limit(aws):
     heard = []
     began = aws.clock.monotonic()
     with pytest.raises(CloudError) as caught:
-        aws.cloud.inventory(RECORD, IDS, heard.append)
+        aws.cloud.new_nodes.inventory(RECORD, IDS, heard.append)
     assert caught.value.message == "after 10 min, no host key on the console: i-b, i-a, i-c"
     assert caught.value.nodes == (0, 1, 2)
     assert 600 < aws.clock.monotonic() - began < 620
@@ -126,7 +126,7 @@ def test_console_without_host_keys_fails_after_the_boot_limit(aws):
 def test_missing_address_and_missing_host_key_are_told_apart(aws):
     aws.silent, aws.addressed = True, False
     with pytest.raises(CloudError, match="after 10 min, no address: i-b, i-c; no host key on the console: i-a"):
-        aws.cloud.inventory(RECORD, IDS, lambda _: None)
+        aws.cloud.new_nodes.inventory(RECORD, IDS, lambda _: None)
 
 
 def test_delayed_console_has_a_longer_limit_and_says_what_the_wait_is_for(aws):
@@ -134,7 +134,7 @@ def test_delayed_console_has_a_longer_limit_and_says_what_the_wait_is_for(aws):
     heard = []
     began = aws.clock.monotonic()
     with pytest.raises(CloudError) as caught:
-        aws.cloud.inventory(RECORD, IDS, heard.append)
+        aws.cloud.new_nodes.inventory(RECORD, IDS, heard.append)
     assert 1800 < aws.clock.monotonic() - began < 1820
     assert caught.value.message == (
         "after 30 min, no host key on the console: i-b, i-a, i-c "
@@ -147,7 +147,7 @@ def test_delayed_console_has_a_longer_limit_and_says_what_the_wait_is_for(aws):
 
 def test_host_keys_on_a_delayed_console_are_pinned(aws):
     aws.nitro = False
-    inventory = aws.cloud.inventory(RECORD, IDS, lambda _: None)
+    inventory = aws.cloud.new_nodes.inventory(RECORD, IDS, lambda _: None)
     assert {node.host_keys for node in inventory.nodes} == {("SHA256:" + "x" * 43,)}
 
 
@@ -162,7 +162,7 @@ def test_host_keys_on_a_delayed_console_are_pinned(aws):
 )
 def test_public_address_mode_determines_how_nodes_are_reached(aws, way, private, jumps):
     record = changed(RECORD, config={"publicAddress": way})
-    inventory = aws.cloud.inventory(record, IDS, lambda _: None)
+    inventory = aws.cloud.new_nodes.inventory(record, IDS, lambda _: None)
     assert aws.private == private
     assert [node.jump for node in inventory.nodes] == jumps
     assert Inventory.from_json(inventory.as_json()) == inventory
@@ -171,7 +171,7 @@ def test_public_address_mode_determines_how_nodes_are_reached(aws, way, private,
 def test_instance_that_ends_before_becoming_reachable_is_reported(aws):
     aws.states["i-c"] = "shutting-down"
     with pytest.raises(CloudError, match="i-c changed to shutting-down before it was reachable: no host left"):
-        aws.cloud.inventory(RECORD, IDS, lambda _: None)
+        aws.cloud.new_nodes.inventory(RECORD, IDS, lambda _: None)
 
 
 def test_failed_region_does_not_stop_release_in_other_regions(aws):
@@ -217,12 +217,12 @@ def test_failure_to_fetch_credentials_is_tried_again_only_after_a_moment(aws, mo
         attempts.append(region)
         raise AuthError("wrong MFA code", code="AccessDenied")
 
-    monkeypatch.setattr(cloud, "connect", fail)
+    monkeypatch.setattr(account, "connect", fail)
     for region in ("us-east-1", "eu-west-1", "us-east-1"):
         with pytest.raises(AuthError, match="wrong MFA code"):
-            aws.cloud.clients(region)
+            aws.cloud.session(region)
     assert attempts == ["us-east-1"]
     aws.clock.sleep(2)
     with pytest.raises(AuthError):
-        aws.cloud.clients("us-east-1")
+        aws.cloud.session("us-east-1")
     assert attempts == ["us-east-1", "us-east-1"]

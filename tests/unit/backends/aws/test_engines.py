@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.aws.session.session import CloudEndpoint
+from cloudgpu.backends.api_log import ApiCallLog
+from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
 from cloudgpu.backends.aws.engines import Engines, pulumi_lines
 from cloudgpu.engine.direct.engine import DirectEngine
 from cloudgpu.engine.pulumi_cli.engine import PulumiEngine
@@ -48,9 +50,14 @@ def test_cluster_record_determines_the_engine(engines, cli):
 
 
 def test_requested_engine_is_empty_unless_configured(engines):
-    assert engines().asked_for == ""
-    assert engines(engine="direct").asked_for == "direct"
-    assert engines(engine="pulumi").asked_for == "pulumi"
+    def requested(**flags):
+        settings, clock = engines(**flags).settings, ManualClock(NOON)
+        where = CloudTarget("aws", CloudEndpoint(), "")
+        return AwsAccount(where, None, settings, clock, ApiCallLog(None, clock)).requested_engine
+
+    assert requested() == ""
+    assert requested(engine="direct") == "direct"
+    assert requested(engine="pulumi") == "pulumi"
 
 
 def test_missing_cli_rejects_only_the_pulumi_engine(engines, cli):

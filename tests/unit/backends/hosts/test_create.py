@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from cloudgpu.backends.hosts.create import reuse_cluster
 from cloudgpu.errors import (
     CapacityError,
     ConnectError,
@@ -39,7 +40,7 @@ def test_cluster_is_reused_while_its_leases_last(lab):
     assert not lab.provisioning.up(plan, "demo").made
     lab.machines["blue"].leases.clear()
     with pytest.raises(StateError, match="blue"):
-        lab.provisioning.reuse("demo", plan)
+        reuse_cluster(lab.context, "demo", plan)
 
 
 def test_busy_host_releases_the_lease_on_the_other_host(lab):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from cloudgpu.backends.aws.clusters.create import reuse_cluster
 from cloudgpu.engine.base import PreviewStep
 from cloudgpu.errors import ConnectError, UsageError
 from tests.cluster_records import changed
@@ -69,7 +70,7 @@ def test_ssh_rule_follows_the_caller_address(workspace, make):
     workspace.provisioning.up(plan, "demo")
     workspace.cloud.cidr = "198.51.100.7/32"
     workspace.cloud.previewed = (PreviewStep("update", "urn", "aws:ec2/securityGroup:SecurityGroup", "nodes"),)
-    record = workspace.provisioning.reuse("demo", plan).record
+    record = reuse_cluster(workspace.context, "demo", plan).record
     assert record.placement.config["sshCidr"] == "198.51.100.7/32"
     assert workspace.records.cluster("demo") == record
     assert ups(workspace) == ["us-east-1c", "us-east-1c"]
@@ -81,7 +82,7 @@ def test_ssh_update_that_would_change_nodes_is_not_applied(workspace, make, oper
     workspace.provisioning.up(plan, "demo")
     workspace.cloud.cidr = "198.51.100.7/32"
     workspace.cloud.previewed = (PreviewStep(operation, "urn", "aws:ec2/fleet:Fleet", "gang"),)
-    record = workspace.provisioning.reuse("demo", plan).record
+    record = reuse_cluster(workspace.context, "demo", plan).record
     assert record.placement.config["sshCidr"] == "127.0.0.1/32"
     assert ups(workspace) == ["us-east-1c"]
     assert any("because the update would also change gang" in note for note in workspace.notes)
@@ -91,7 +92,7 @@ def test_unknown_caller_address_keeps_the_ssh_rule(workspace, make):
     plan = make.plan(make.candidate())
     workspace.provisioning.up(plan, "demo")
     workspace.cloud.cidr = ConnectError("no answer")
-    assert workspace.provisioning.reuse("demo", plan).record.placement.config["sshCidr"] == "127.0.0.1/32"
+    assert reuse_cluster(workspace.context, "demo", plan).record.placement.config["sshCidr"] == "127.0.0.1/32"
 
 
 def test_cluster_without_nodes_is_incomplete(workspace, make):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.backends.aws.account import RegistryLogins
+from cloudgpu.backends.aws.queries import RegistryLogins
 from cloudgpu.errors import CloudError, RemoteCommandError, UsageError
 from cloudgpu.launch.containers import parse_image_name
 from cloudgpu.launch.inventory import Node

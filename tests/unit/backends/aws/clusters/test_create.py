@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.backends.aws.clusters.create import Provisioning
+from cloudgpu.backends.aws.clusters.create import Provisioning, reuse_cluster
 from cloudgpu.backends.lifecycle.launch_request import (
     Requester,
     new_record,
@@ -234,7 +234,7 @@ def test_cluster_with_lost_node_is_not_reused(workspace, make):
     workspace.provisioning.up(make.plan(make.candidate()), "demo")
     workspace.cloud.alive["i-us-east-1c-1"] = "terminated"
     with pytest.raises(StateError, match="i-us-east-1c-1 is terminated"):
-        workspace.provisioning.reuse("demo", make.plan(make.candidate()))
+        reuse_cluster(workspace.context, "demo", make.plan(make.candidate()))
 
 
 def test_cluster_of_another_account_is_an_error(workspace, make):
@@ -282,12 +282,12 @@ def test_cluster_of_up_may_upload_any_run_and_nothing_beside_it(workspace, make)
 def test_another_run_on_a_cluster_may_upload_too(workspace, make):
     workspace.provisioning.up(uploading(make), "demo", run_id="quickstart-k3fz8w")
     workspace.cloud.calls.clear()
-    workspace.provisioning.reuse("demo", uploading(make))
+    reuse_cluster(workspace.context, "demo", uploading(make))
     assert writable(workspace) == '["bucket/runs/quickstart-k3fz8w", ["bucket/runs/", ""]]'
     assert workspace.cloud.calls == [("up", "us-east-1", "us-east-1c")]
     assert workspace.notes[-1] == ("allowing the nodes of cluster demo to access the S3 locations of recipe quickstart")
     workspace.cloud.calls.clear()
-    workspace.provisioning.reuse("demo", uploading(make))
+    reuse_cluster(workspace.context, "demo", uploading(make))
     assert workspace.cloud.calls == []
 
 
@@ -307,7 +307,7 @@ def test_role_of_the_user_is_not_changed_for_another_run(workspace, make, settin
     record = replace(record, placement=replace(record.placement, config=config))
     workspace.records.save_cluster(record, workspace.clock.now())
     workspace.cloud.calls.clear()
-    workspace.provisioning.reuse("demo", uploading(make))
+    reuse_cluster(workspace.context, "demo", uploading(make))
     assert workspace.cloud.calls == []
 
 

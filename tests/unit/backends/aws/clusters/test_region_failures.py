@@ -5,8 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from cloudgpu.aws.session.session import CloudEndpoint
+from cloudgpu.backends.api_log import ApiCallLog
+from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
 from cloudgpu.backends.aws.clusters.failures import RegionFailures
-from cloudgpu.backends.aws.regions import AwsRegions
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import AuthError, CloudError, StateError, TeardownError, renewable_cause
 from tests.cluster_records import changed
@@ -122,6 +124,14 @@ def test_single_error_of_the_only_region_is_raised_unchanged():
     assert caught.value is DENIED
 
 
+def account_in(region, session):
+    """Return an account with this configured region, whose sessions are returned by `session`."""
+    clock, settings = SystemClock(), SimpleNamespace(region=region, aws_profile="")
+    account = AwsAccount(CloudTarget("aws", CloudEndpoint(), ""), None, settings, clock, ApiCallLog(None, clock))
+    account.session = session
+    return account
+
+
 def expired():
     """An error that new credentials solve, as the deletion of one of several resources reports it."""
     cause, err = (
@@ -150,7 +160,7 @@ def test_expired_credentials_are_found_behind_other_failures(monkeypatch):
 
     monkeypatch.setattr("cloudgpu.aws.ec2.tag_search.release", fail)
     with pytest.raises(TeardownError) as caught:
-        AwsRegions(lambda region: region, "us-east-1", SystemClock()).release(found)
+        account_in("us-east-1", lambda region: region).release(found)
     assert renewable_cause(caught.value).message == "credentials expired"
 
 
@@ -169,7 +179,7 @@ def regions():
                 raise DENIED
             return "111122223333"
 
-    made = AwsRegions(Session, "us-west-2", SystemClock())
+    made = account_in("us-west-2", Session)
     made.queried = queried
     return made
 
@@ -204,5 +214,5 @@ def test_fallback_region_is_in_the_same_partition(usual, stand_in):
             raise DENIED
         return "1"
 
-    AwsRegions(lambda region: region, usual, SystemClock()).query_any_region(account)
+    account_in(usual, lambda region: region).query_any_region(account)
     assert queried == [usual, stand_in]

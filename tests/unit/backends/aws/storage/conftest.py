@@ -56,6 +56,7 @@ class ScriptedStorage:
 
     target: str = "aws"
     endpoint: str = ""
+    simulated: bool = False
     account_id: str = "111122223333"
     refuses: Exception | None = None
     refuses_end: list = field(default_factory=list)
@@ -72,6 +73,10 @@ class ScriptedStorage:
 
     def account(self):
         return self.account_id
+
+    @property
+    def storage(self):
+        return self
 
     def engine(self, record):
         self.record = record

@@ -6,7 +6,6 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.backends.aws.storage.overview import list_storage
 from cloudgpu.errors import (
     BadRequestError,
     BusyError,
@@ -17,7 +16,7 @@ from cloudgpu.errors import (
     UsageError,
 )
 from cloudgpu.state.storage_records import StorageRecords
-from tests.unit.backends.aws.storage.conftest import REQUEST, ScriptedStorage, held
+from tests.unit.backends.aws.storage.conftest import REQUEST, held
 
 
 def test_storage_record_is_written_before_the_first_call(manager, cloud, home):
@@ -219,19 +218,19 @@ def test_storage_of_another_account_is_not_considered_deleted(manager, cloud):
         manager.delete("sets", "us-east-1", delete_data=True)
 
 
-def test_storage_list_includes_other_owners_and_missing_storage(manager, cloud, home):
+def test_storage_list_includes_other_owners_and_missing_storage(manager, cloud):
     record = manager.create(REQUEST).record
     cloud.there.append(held(replace(record, name="bobs", token="t2", owner="bob"), users=("i-1",)))
     manager.create(replace(REQUEST, name="lost", region="us-west-2"))
     cloud.there = [storage for storage in cloud.there if storage.name != "lost"]
-    rows = list_storage(cloud, StorageRecords(home).all(), "us-east-1")
+    rows = manager.rows("us-east-1")
     assert [(row.name, row.owner, row.state, row.users, row.monthly_usd) for row in rows] == [
         ("bobs", "bob", "available", ("i-1",), Decimal("168.00")),
         ("lost", "ada", "not found", None, None),
         ("sets", "ada", "available", (), Decimal("168.00")),
     ]
-    other = ScriptedStorage(target="rehearsal", endpoint="rehearsal:x")
-    assert list_storage(other, StorageRecords(home).all(), "us-east-1") == ()
+    cloud.target, cloud.endpoint, cloud.there = "rehearsal", "rehearsal:x", []
+    assert manager.rows("us-east-1") == ()
 
 
 def test_tagged_storage_is_deleted_despite_bucket_and_journal_errors(manager, cloud, monkeypatch):

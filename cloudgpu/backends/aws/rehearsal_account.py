@@ -1,34 +1,23 @@
-"""Connect to AWS, or to the rehearsal cloud of a state home, which is started if it is not running."""
+"""Connect to the rehearsal cloud of a state home, which is started if it is not running."""
 
 from collections.abc import Mapping, Sequence, Set
 
 from cloudgpu.aws.ec2.instances import Instance
+from cloudgpu.aws.service_model.report import install_request_checks
 from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.api_log import ApiCallLog
-from cloudgpu.backends.aws.cloud import AwsCloud, CloudTarget
+from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
 from cloudgpu.clock import Clock
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client as rehearsal
 from cloudgpu.settings import Settings
 
 
-def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, calls: ApiCallLog) -> AwsCloud:
-    """Connect to AWS with the user's credentials. `AWS_ENDPOINT_URL` is ignored."""
-
-    def reach(found: Sequence[Instance], private: Set[str]) -> Mapping[str, tuple[str, int]]:
-        at = {
-            instance.id: instance.private_address if instance.id in private else instance.public_address
-            for instance in found
-        }
-        return {instance_id: (address, 22) for instance_id, address in at.items() if address}
-
-    return AwsCloud(CloudTarget("aws", CloudEndpoint(), "", environ), reach, settings, clock, calls)
-
-
 def connect_rehearsal(
     settings: Settings, home: Home, environ: Mapping[str, str], clock: Clock, calls: ApiCallLog
-) -> AwsCloud:
+) -> AwsAccount:
     """Connect to the rehearsal cloud of this state home, starting it if necessary."""
+    install_request_checks()  # without effect unless a test has set the environment variable
     cloud = start_rehearsal(settings, home, clock)
     endpoint = CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
 
@@ -39,7 +28,7 @@ def connect_rehearsal(
 
     # The access key identifies the cloud: unlike the port, it is unique to the state home and survives restarts.
     where = CloudTarget("rehearsal", endpoint, f"rehearsal:{cloud.access_key_id}", environ)
-    return AwsCloud(where, reach, settings, clock, calls)
+    return AwsAccount(where, reach, settings, clock, calls)
 
 
 def start_rehearsal(settings: Settings, home: Home, clock: Clock) -> rehearsal.RehearsalClient:
