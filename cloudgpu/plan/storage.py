@@ -9,8 +9,7 @@ from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.costs import CostItem, Per
 from cloudgpu.plan.plan import StorageSeen
 from cloudgpu.plan.subnets import MountSubnets, choose_mount_subnets, mount_need
-from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.storage import Make, Storage
+from cloudgpu.recipe.schema import Make, Recipe, Storage
 
 if TYPE_CHECKING:
     from cloudgpu.plan.planner_input import PlannerInput

@@ -5,7 +5,7 @@ import statistics
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 
-from cloudgpu.recipe.sections.launch import Metric
+from cloudgpu.recipe.launch_sections import Metric
 
 _OVER_RANKS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "first": lambda values: values[0],

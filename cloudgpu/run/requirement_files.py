@@ -8,7 +8,7 @@ from typing import Final
 
 from cloudgpu.errors import RecipeError
 from cloudgpu.files import SAVE_AS_UTF8, SETTINGS_BYTES, NotUtf8Error, read_text, real_path
-from cloudgpu.recipe.loading.files import ALLOW_HINT, OUTSIDE
+from cloudgpu.recipe.local_files import ALLOW_HINT, OUTSIDE
 from cloudgpu.text import command
 
 _FIELD: Final = "environment.python.requirements"

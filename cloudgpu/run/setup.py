@@ -15,8 +15,8 @@ from cloudgpu.node.agent.containers.spec import setup_container_name, setup_imag
 from cloudgpu.node.agent.environments.setup import VARIABLES_FILE, container_setup_key
 from cloudgpu.node.containers.mounts import BindMount
 from cloudgpu.node.containers.run_line import ContainerLaunch, setup_line
+from cloudgpu.recipe.launch_sections import Container
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.launch import Container
 from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.containers.requests import (
     AGENT_FILES,

@@ -13,8 +13,8 @@ from cloudgpu.errors import RecipeError, UsageError
 from cloudgpu.plan.checks.results import paths_outside
 from cloudgpu.plan.named_resources import FileIssue, Upload
 from cloudgpu.recipe import template
-from cloudgpu.recipe.loading.files import is_allowed
-from cloudgpu.recipe.loading.loader import LoadedRecipe, resolve
+from cloudgpu.recipe.loader import LoadedRecipe, resolve
+from cloudgpu.recipe.local_files import is_allowed
 from cloudgpu.recipe.problem import FieldPath, Problem, nearest_name
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import source_of

@@ -16,8 +16,8 @@ from cloudgpu.plan import planner
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.loader import resolve
+from cloudgpu.recipe import loader
+from cloudgpu.recipe.loader import resolve
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.targets import is_simulated
 

@@ -16,9 +16,9 @@ from cloudgpu.launch.inventory import default_local_port, loopback_address
 from cloudgpu.node.agent.fetch.http_limits import MinimumSpeed, apply_limits
 from cloudgpu.node.agent.masking import Mask
 from cloudgpu.paths import Home
-from cloudgpu.recipe.rules.services import endpoints
+from cloudgpu.recipe.launch_sections import Endpoint, SideService
+from cloudgpu.recipe.rules.launch import endpoints
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.launch import Endpoint, SideService
 from cloudgpu.recipe.template import variable_name
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand

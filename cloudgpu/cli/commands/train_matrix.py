@@ -19,7 +19,7 @@ from cloudgpu.cli.planning.source import PlanSource, repeated_options, show_plan
 from cloudgpu.cli.render.matrix import exit_code, outcome_lines, plan_lines
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.errors import UsageError
-from cloudgpu.recipe.loading import loader
+from cloudgpu.recipe import loader
 from cloudgpu.recipe.matrix import Axis, Combination, combinations, read_axes
 from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.targets import is_simulated

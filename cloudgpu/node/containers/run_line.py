@@ -6,8 +6,8 @@ from typing import Final
 
 from cloudgpu.launch.containers import INSIDE
 from cloudgpu.node.containers.mounts import BindMount
-from cloudgpu.recipe.sections.launch import Container
-from cloudgpu.recipe.units import SizeGib
+from cloudgpu.recipe.field_types import SizeGib
+from cloudgpu.recipe.launch_sections import Container
 
 _GIB: Final = 2**30
 _MIB: Final = 2**20

@@ -15,11 +15,10 @@ from cloudgpu.plan.checks.software_container import container_choices
 from cloudgpu.plan.checks.software_torch import backends_for, series_for
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.suggestions.substitutes import Kinship, offered_elsewhere, substitutes
-from cloudgpu.recipe.loading.set_option import assign
-from cloudgpu.recipe.plain_values import to_plain_values
 from cloudgpu.recipe.rules import registry as rules
 from cloudgpu.recipe.rules import text as text_rules
-from cloudgpu.recipe.schema import PythonEnvironment, Recipe
+from cloudgpu.recipe.schema import PythonEnvironment, Recipe, to_plain_values
+from cloudgpu.recipe.set_option import assign
 from cloudgpu.text import SHELL_WORD, command
 
 _OPTION: Final = re.compile(rf"--set ({SHELL_WORD})")

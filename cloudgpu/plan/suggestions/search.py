@@ -13,7 +13,7 @@ from typing import Final
 from cloudgpu.plan.plan import Finding, Plan, SuggestedChange
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.suggestions.edits import Edit, candidate_edits, edit, edits_in_fixes
-from cloudgpu.recipe.units import DurationS
+from cloudgpu.recipe.field_types import DurationS
 
 Planner = Callable[[PlannerInput], Plan]
 

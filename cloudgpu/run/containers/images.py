@@ -8,7 +8,7 @@ from cloudgpu.catalog.images import unpacked_gib
 from cloudgpu.decoding import decode_as, describe_error
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.containers import DockerEngine, ImageName, parse_image_name
-from cloudgpu.recipe.sections.launch import Container
+from cloudgpu.recipe.launch_sections import Container
 from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.containers.requests import NodeImage

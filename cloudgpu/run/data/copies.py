@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cloudgpu.recipe.sections.storage import Data
+from cloudgpu.recipe.schema import Data
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, AgentReplyError, count_field, run_on_agents
 from cloudgpu.run.data.files import Files, RemoteFile, Services

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from cloudgpu.errors import CloudGpuError, RemoteCommandError
 from cloudgpu.node.mounts import DataMount, build_mount_order
-from cloudgpu.recipe.sections.storage import Data
+from cloudgpu.recipe.schema import Data
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.data.copies import (

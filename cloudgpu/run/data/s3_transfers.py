@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from cloudgpu.errors import BadRequestError, CloudGpuError
 from cloudgpu.node.mounts.options import s3_endpoint
-from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.storage import Checkpoint, Data
+from cloudgpu.recipe.schema import Checkpoint, Data, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, count_field, run_on_agents
 from cloudgpu.run.data.copies import DistributionSettings, download_files_to

@@ -29,9 +29,9 @@ from cloudgpu.plan.candidates.host_sets import HostSet
 from cloudgpu.plan.capacity import VcpuHeadroom
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
+from cloudgpu.recipe import loader
 from cloudgpu.recipe.documentation import Summary
-from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.loader import resolve
+from cloudgpu.recipe.loader import resolve
 from cloudgpu.recipe.schema import Metric
 from cloudgpu.rehearsal.client import NodeInfo, RehearsalClient, RehearsalStatus
 from cloudgpu.rehearsal.faults.scripts import FaultScript

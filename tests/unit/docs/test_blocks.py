@@ -7,7 +7,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from cloudgpu.cli.terminal.wrapping import display_width
-from cloudgpu.recipe.loading import loader
+from cloudgpu.recipe import loader
 from cloudgpu.settings.loading import load
 from tests.documentation import PAGES, REASONS, ROOT, Block, blocks, blocks_for, commands, same_output
 

@@ -34,13 +34,13 @@ from cloudgpu.decoding import decode_as
 from cloudgpu.errors import CloudGpuError, RecipeError, RemoteCommandError
 from cloudgpu.hosts.host import HostSeen, HostsFile, OwnHost
 from cloudgpu.hosts.loading import load as load_hosts
-from cloudgpu.recipe.loading.document import as_yaml, parse
-from cloudgpu.recipe.loading.loader import load, validate_recipe
-from cloudgpu.recipe.loading.set_option import assign
+from cloudgpu.recipe.document import as_yaml, parse
+from cloudgpu.recipe.field_types import DurationS, SizeGib
+from cloudgpu.recipe.loader import load, validate_recipe
 from cloudgpu.recipe.matrix import read_axes
 from cloudgpu.recipe.schema import Metric, Recipe
+from cloudgpu.recipe.set_option import assign
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.recipe.units import DurationS, SizeGib
 from cloudgpu.run.agent import Agent, AgentReply, _answers, _lines, require_shape
 from cloudgpu.run.agent_messages import (
     Chunk,

@@ -21,7 +21,7 @@ from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.suggestions import search as suggestions
 from cloudgpu.plan.suggestions.edits import edit, edits_in_fixes
 from cloudgpu.plan.suggestions.substitutes import offered_elsewhere, substitutes
-from cloudgpu.recipe.loading.loader import LoadedRecipe, resolve
+from cloudgpu.recipe.loader import LoadedRecipe, resolve
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import command
 

@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.errors import CloudGpuError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
-from cloudgpu.recipe.sections.launch import Metric
+from cloudgpu.recipe.launch_sections import Metric
 from cloudgpu.run import metric_series
 from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
 from cloudgpu.run.agent_messages import Chunk, Verdict

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe.loading.files import is_allowed
+from cloudgpu.recipe.local_files import is_allowed
 from cloudgpu.run.requirement_files import any_file, local_requirement, with_files
 
 

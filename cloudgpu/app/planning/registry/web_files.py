@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 from cloudgpu.errors import RecipeError
 from cloudgpu.node.agent.fetch.http_limits import must_block_local, redirect_url
 from cloudgpu.node.agent.fetch.http_request import REDIRECTS, Client, SourceResponse
-from cloudgpu.recipe.sections.storage import Data
+from cloudgpu.recipe.schema import Data
 from cloudgpu.run.data.files import RemoteFile
 from cloudgpu.workers import Workers
 

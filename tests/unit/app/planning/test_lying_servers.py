@@ -8,8 +8,7 @@ import pytest
 from cloudgpu.app.planning.registry import web_files as web
 from cloudgpu.app.planning.registry.images import RegistryImages
 from cloudgpu.errors import AuthError, RecipeError
-from cloudgpu.recipe.schema import Environment
-from cloudgpu.recipe.sections.storage import Data
+from cloudgpu.recipe.schema import Data, Environment
 from cloudgpu.run.containers.logins import RegistryLogin
 from tests.bad_http.limits import call_within_limits
 from tests.bad_http.responses import MANIFEST, BadResponse, bad_server, cases

@@ -1,15 +1,30 @@
-"""Field types with units, as written in a recipe: `300GiB`, `90s`, `8h`."""
+"""Base class of all recipe sections, and field types with units: `300GiB`, `90s`, `8h`."""
 
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    StringConstraints,
+    WithJsonSchema,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from cloudgpu import bounds
 
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+Usd = Annotated[Decimal, BeforeValidator(bounds.usd), WithJsonSchema({"type": "number", "minimum": 0})]
+"""An amount in USD, from 0 to a billion."""
+PositiveUsd = Annotated[
+    Decimal, BeforeValidator(bounds.positive_usd), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
+]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
 
 
 class SizeGib(int):
@@ -87,11 +102,6 @@ VolumeGib = Annotated[SizeGib, AfterValidator(_volume)]
 """A size that an EBS volume can have."""
 MemoryGib = Annotated[SizeGib, BeforeValidator(_rounded_down)]
 """A size of memory. GB are rounded down to GiB: a GPU sold with 24 GB has 22.35 GiB."""
-Usd = Annotated[Decimal, BeforeValidator(bounds.usd), WithJsonSchema({"type": "number", "minimum": 0})]
-"""An amount in USD, from 0 to a billion."""
-PositiveUsd = Annotated[
-    Decimal, BeforeValidator(bounds.positive_usd), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
-]
 Figure = Annotated[float, BeforeValidator(_real)]
 """A number with a magnitude of at most 10**18. Booleans are rejected."""
 Amount = Annotated[
@@ -100,3 +110,16 @@ Amount = Annotated[
     AfterValidator(_positive),
     WithJsonSchema({"type": "number", "exclusiveMinimum": 0}),
 ]
+
+
+class Section(BaseModel):
+    """Base class of every section. Sections are immutable and reject unknown keys."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        validate_default=True,
+        populate_by_name=True,
+        allow_inf_nan=False,
+    )

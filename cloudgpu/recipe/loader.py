@@ -13,15 +13,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from cloudgpu.errors import RecipeError
 from cloudgpu.files import SAVE_AS_UTF8, NotUtf8Error, decode_text, read_bytes
-from cloudgpu.recipe.loading import files
-from cloudgpu.recipe.loading.document import NO_TEXTS, NOT_YAML, Document, field_problems, parse
-from cloudgpu.recipe.loading.files import ALLOW_HINT, OUTSIDE
-from cloudgpu.recipe.loading.set_option import assign, set_launch_field
-from cloudgpu.recipe.plain_values import to_plain_values
+from cloudgpu.recipe import local_files
+from cloudgpu.recipe.document import NO_TEXTS, NOT_YAML, Document, field_problems, parse
+from cloudgpu.recipe.local_files import ALLOW_HINT, OUTSIDE
 from cloudgpu.recipe.problem import FieldPath, Problem, suggestion
 from cloudgpu.recipe.rules import registry as rules
 from cloudgpu.recipe.rules import text as text_rules
-from cloudgpu.recipe.schema import Recipe, Scalar
+from cloudgpu.recipe.schema import Recipe, Scalar, to_plain_values
+from cloudgpu.recipe.set_option import assign, set_launch_field
 from cloudgpu.recipe.template import format_value
 from cloudgpu.text import command
 
@@ -54,7 +53,7 @@ def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
     places = [path] if _is_path(name_or_path) else [path, *(root / name_or_path for root in roots)]
     for place in places:
         for file in (place / FILE_NAME, place, place.parent / f"{place.name}.yaml"):
-            if files.is_file(file):
+            if local_files.is_file(file):
                 return file
     raise _not_found(name_or_path, roots)
 
@@ -62,7 +61,7 @@ def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
 def find_all(name_or_path: str, *, roots: Sequence[Path]) -> tuple[Path, ...]:
     """Return the file of a recipe, or the files of all recipes in a directory of recipes."""
     folder = Path(name_or_path).expanduser() if name_or_path else None
-    if folder is not None and files.is_directory(folder) and not files.is_file(folder / FILE_NAME):
+    if folder is not None and local_files.is_directory(folder) and not local_files.is_file(folder / FILE_NAME):
         files_in_folder = tuple(sorted(folder.glob(f"*/{FILE_NAME}")))
         if files_in_folder:
             return files_in_folder
@@ -118,7 +117,7 @@ def validate_recipe(
                 value, base, allowed, {str(problem.path[0]) for problem in schema_problems if problem.path}
             ),
         )
-    return recipe, (*rules.rule_problems(recipe), *files.file_problems(recipe, base, allowed=allowed))
+    return recipe, (*rules.rule_problems(recipe), *local_files.file_problems(recipe, base, allowed=allowed))
 
 
 def _rewritten(recipe: Recipe, document: Document) -> dict[str, str]:
@@ -154,7 +153,7 @@ def _beyond_schema(value: dict[str, Any], base: Path, allowed: Sequence[Path], w
     absent = {name for name in wrong if name in Recipe.model_fields}
     partial = Recipe.model_construct(**sections)
     yield from rules.rule_problems(partial, without=absent)
-    yield from files.file_problems(partial, base, without=absent, allowed=allowed)
+    yield from local_files.file_problems(partial, base, without=absent, allowed=allowed)
 
 
 def _section(annotation: Any, value: object) -> Any:  # noqa: ANN401 - any annotation, any section
@@ -163,9 +162,11 @@ def _section(annotation: Any, value: object) -> Any:  # noqa: ANN401 - any annot
 
 
 def _text(path: Path, shown: str) -> str:
-    if not files.is_file(path):
+    if not local_files.is_file(path):
         message = (
-            f"{shown} is a directory without a {FILE_NAME}" if files.is_directory(path) else f"no such file: {shown}"
+            f"{shown} is a directory without a {FILE_NAME}"
+            if local_files.is_directory(path)
+            else f"no such file: {shown}"
         )
         raise RecipeError(message, hint=f"specify a file, or a directory that contains a {FILE_NAME}")
     try:
@@ -188,8 +189,8 @@ def _refused(shown: str, problems: Sequence[tuple[int, Problem]]) -> RecipeError
     lines = [f"{shown}:{line}: {problem.text}" for line, problem in sorted(problems, key=lambda item: item[0])]
     count = "one problem" if len(lines) == 1 else f"{len(lines)} problems"
     hint = "docs/reference/recipe.md describes all fields"
-    if all(files.OUTSIDE in problem.text for _, problem in problems):
-        hint = files.ALLOW_HINT
+    if all(local_files.OUTSIDE in problem.text for _, problem in problems):
+        hint = local_files.ALLOW_HINT
     if any(problem.text.startswith(NOT_YAML) for _, problem in problems):
         hint = "correct the YAML syntax; text that contains a colon and a space needs quotes"
     return RecipeError(f"{shown} has {count}", problems=lines, hint=hint)
@@ -201,7 +202,7 @@ def _is_path(name: str) -> bool:
 
 def _not_found(name: str, roots: Sequence[Path]) -> RecipeError:
     place = Path(name).expanduser()
-    if name and files.is_directory(place):
+    if name and local_files.is_directory(place):
         return RecipeError(f"{display_path(place)} is a directory without a {FILE_NAME}", hint=_listing(roots))
     if _is_path(name):
         return RecipeError(f"no such recipe: {display_path(place)}", hint=_listing(roots))

@@ -5,8 +5,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints
 
-from cloudgpu.recipe.sections.section import Name, Section
-from cloudgpu.recipe.units import Amount, DurationS, Figure, SizeGib
+from cloudgpu.recipe.field_types import Amount, DurationS, Figure, Name, Section, SizeGib
 
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 PathOnPort = Annotated[str, StringConstraints(pattern=r"^/[^\s]*$")]

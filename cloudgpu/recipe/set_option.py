@@ -8,8 +8,8 @@ from ruamel.yaml.error import YAMLError
 
 from cloudgpu import bounds
 from cloudgpu.errors import RecipeError
+from cloudgpu.recipe.document import scalar
 from cloudgpu.recipe.fields import annotation_at, names_at, options, section_at
-from cloudgpu.recipe.loading.document import scalar
 from cloudgpu.recipe.problem import FieldPath, suggestion
 from cloudgpu.recipe.schema import Scalar
 from cloudgpu.text import command
