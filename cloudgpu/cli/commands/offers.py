@@ -12,7 +12,7 @@ from cloudgpu.cli.planning.request import plan_recipe
 from cloudgpu.cli.render.offers import offers_json, offers_lines
 from cloudgpu.cli.render.plan import remedy_lines
 from cloudgpu.errors import NoCapacityError
-from cloudgpu.plan.candidates.explain import explain
+from cloudgpu.plan.candidates.candidate_list import explain_candidates
 
 
 @with_option_groups
@@ -36,7 +36,7 @@ def offers(
     context = command_context(json=json, target=on, region=region, allowed_paths=changes.allowed_paths)
     require_launches(context.settings.target, "offers")
     planned = plan_recipe(context, recipe, changes.assignments, offline=offline, all_regions=all_regions)
-    verdicts = explain(planned.question)
+    verdicts = explain_candidates(planned.question)
     if json:
         context.screen.document(offers_json(planned.plan, planned.question, verdicts))
     else:

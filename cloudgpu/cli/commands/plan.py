@@ -21,7 +21,7 @@ from cloudgpu.cli.render.offers import explanation_json, explanation_lines
 from cloudgpu.cli.render.plan import plan_lines, upload_json, upload_lines
 from cloudgpu.cli.terminal.progress import resource_words
 from cloudgpu.errors import AuthError, UsageError
-from cloudgpu.plan.candidates import explain as explanations
+from cloudgpu.plan.candidates.candidate_list import explain_candidates
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
@@ -132,9 +132,9 @@ def _resource_lines(forecasts: "Sequence[ResourceForecast] | None") -> list[str]
 
 def _explanation_lines(planned: Planned, width: int | None) -> list[str]:
 
-    return ["", *explanation_lines(planned.plan, explanations.explain(planned.question), width)]
+    return ["", *explanation_lines(planned.plan, explain_candidates(planned.question), width)]
 
 
 def _explanation_json(planned: Planned) -> dict[str, Any]:
 
-    return explanation_json(explanations.explain(planned.question))
+    return explanation_json(explain_candidates(planned.question))

@@ -24,7 +24,7 @@ from cloudgpu.cli.render import hosts, matrix, offers, plan, rehearsal, status
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.hosts.host import HostsFile, Jump, OwnHost
 from cloudgpu.plan import planner
-from cloudgpu.plan.candidates.explain import explain
+from cloudgpu.plan.candidates.candidate_list import explain_candidates
 from cloudgpu.plan.candidates.host_sets import HostSet
 from cloudgpu.plan.capacity import VcpuHeadroom
 from cloudgpu.plan.plan import Quotes
@@ -264,7 +264,7 @@ def test_plan_on_hosts():
 def test_offers():
     asked = question()
     planned = planner.build_plan(asked)
-    check("offers", lambda width: offers.offers_lines(planned, asked, explain(asked), width))
+    check("offers", lambda width: offers.offers_lines(planned, asked, explain_candidates(asked), width))
 
 
 def test_doctor():

@@ -111,7 +111,7 @@ NOT_ATTACKED = {
     "node/agent/fetch/http_request.py:Client.send": WIRED,
     "plan/checks/hosts.py:_matching_hosts": OTHER,
     "plan/checks/hosts.py:hosts_fit": OTHER,
-    "plan/suggestions/edits.py:Edit.applied": OTHER,
+    "plan/suggestions.py:Edit.applied": OTHER,
     "plan/candidates/host_sets.py:find_host_sets": OTHER,
     "engine/pulumi_cli/state.py:_secrets": OTHER,
     "rehearsal/aws_api/ec2/describe.py:_age_s": OWN,
