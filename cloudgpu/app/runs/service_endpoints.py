@@ -13,7 +13,7 @@ from pathlib import Path
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.errors import ConnectError, UsageError
 from cloudgpu.launch.inventory import default_local_port, loopback_address
-from cloudgpu.node.agent.fetch.http_limits import MinimumSpeed, apply_limits
+from cloudgpu.node.agent.fetch.bounded_http import MinimumSpeed, apply_limits
 from cloudgpu.node.agent.masking import Mask
 from cloudgpu.paths import Home
 from cloudgpu.recipe.launch_sections import Endpoint, SideService

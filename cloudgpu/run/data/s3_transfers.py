@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from cloudgpu.errors import BadRequestError, CloudGpuError
-from cloudgpu.node.mounts.options import s3_endpoint
+from cloudgpu.node.mounts import s3_endpoint
 from cloudgpu.recipe.schema import Checkpoint, Data, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, count_field, run_on_agents

@@ -13,7 +13,7 @@ from cloudgpu.app.planning.registry.http import (
 from cloudgpu.app.planning.registry.images import _described
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.containers import parse_image_name
-from cloudgpu.node.agent.fetch import http_request
+from cloudgpu.node.agent.fetch import bounded_http
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, spoiled_text, values, words
 from tests.unit.fuzz.target import Target
@@ -55,7 +55,7 @@ def _index(value: Any) -> None:
 
 def _web_file(text: str) -> None:
     for status, header in ((206, "content-range"), (416, "content-range"), (200, "content-length")):
-        size = web_files._size(http_request.SourceResponse(status, {header: text}, b""))
+        size = web_files._size(bounded_http.SourceResponse(status, {header: text}, b""))
         assert size is None or 0 <= size < 1 << 63
 
 

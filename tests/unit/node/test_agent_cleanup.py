@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.node.agent import mount
 from cloudgpu.node.agent.leases import cleanup, daemon, lease, store, termination
-from cloudgpu.node.agent.mounts import mount
 
 
 @pytest.fixture

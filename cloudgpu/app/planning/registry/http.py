@@ -14,8 +14,15 @@ from urllib.parse import urlencode, urlsplit
 
 from cloudgpu.files import KEY_BYTES, parse_json, read_bytes
 from cloudgpu.launch.containers import ImageName
-from cloudgpu.node.agent.fetch.http_limits import check_address, is_loopback, must_block_local, redirect_url
-from cloudgpu.node.agent.fetch.http_request import REDIRECTS, Client, SourceResponse
+from cloudgpu.node.agent.fetch.bounded_http import (
+    REDIRECTS,
+    Client,
+    SourceResponse,
+    check_address,
+    is_loopback,
+    must_block_local,
+    redirect_url,
+)
 from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.text import printable
 

@@ -16,7 +16,7 @@ from cloudgpu.app.planning.registry.http import (
 )
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.containers import ImageName, parse_image_name
-from cloudgpu.node.agent.fetch.http_request import SourceResponse
+from cloudgpu.node.agent.fetch.bounded_http import SourceResponse
 from cloudgpu.plan.named_resources import ImageSeen
 from cloudgpu.recipe.schema import Environment
 from cloudgpu.run.containers.logins import FetchLogin, RegistryLogin, registry_login

@@ -7,8 +7,7 @@ from http import HTTPStatus
 from urllib.parse import quote, urlsplit
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.node.agent.fetch.http_limits import must_block_local, redirect_url
-from cloudgpu.node.agent.fetch.http_request import REDIRECTS, Client, SourceResponse
+from cloudgpu.node.agent.fetch.bounded_http import REDIRECTS, Client, SourceResponse, must_block_local, redirect_url
 from cloudgpu.recipe.schema import Data
 from cloudgpu.run.data.files import RemoteFile
 from cloudgpu.workers import Workers

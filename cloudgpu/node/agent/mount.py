@@ -12,9 +12,9 @@ import os
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator
 
-from .. import files, superuser
-from ..agent_home import agent_folder
-from ..errors import AgentError
+from . import files, superuser
+from .files import agent_folder
+from .untrusted_data import AgentError
 
 _SYSTEM = frozenset(
     ["bin", "boot", "dev", "etc", "lib", "lib64", "proc", "root", "run", "sbin", "sys", "tmp", "usr", "var"]

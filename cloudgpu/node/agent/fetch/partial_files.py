@@ -1,21 +1,54 @@
-"""Partially downloaded files: write data to disk, track the completed chunks, and verify the content."""
+"""Partially downloaded files: fetch their ranges in parallel, track completed chunks and progress, verify content."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
+import http.client
 import json
 import os
-from typing import Any
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Callable, Protocol, Sequence
 
-from ..errors import AgentError
-from .http import TransientError
+from ..untrusted_data import AgentError
+from .http import HttpConnections, TransientError, WrongRangeError
 from .request import RequestedFile
 
+_EVERY_S = 0.5
+"""Minimum time between two reports, in seconds."""
 _CHUNK = 1 << 20
 STEP = 16 << 20
 """Size of the chunks in which a large file is requested, in bytes."""
+LARGE = 2 * STEP
+"""Minimum size, in bytes, of a file that is downloaded in ranges."""
+
+
+class Progress:
+    """The bytes that are present on this node, in total and for each file or part of a file. Threads may share it."""
+
+    def __init__(self, report: Callable[[int], None]) -> None:
+        """Call `report` with the total, at most every `_EVERY_S` seconds."""
+        self._report = report
+        self._sizes: dict[str, int] = {}
+        self._total = 0
+        self._reported_at = time.monotonic()
+        self._lock = threading.Lock()
+
+    def at(self, part: str, size: int) -> None:
+        """Record that `size` bytes of this part are present, which are fewer than before if bytes were discarded."""
+        with self._lock:
+            self._total += size - self._sizes.get(part, 0)
+            self._sizes[part] = size
+            now = time.monotonic()
+            if now - self._reported_at < _EVERY_S:
+                return
+            self._reported_at = now
+            with contextlib.suppress(OSError):  # the caller has disconnected, which the verb's last message reports
+                self._report(self._total)
 
 
 def open_part(path: str) -> int:
@@ -131,3 +164,90 @@ def disk_error(path: str, error: OSError) -> AgentError:
         hint = "give the nodes a larger disk (`resources.disk`), or mount the data"
         return AgentError(f"{path}: the disk is full", hint=hint, code="disk-full")
     return AgentError(f"{path}: {error.strerror or type(error).__name__}", code="io")
+
+
+class RangeDownloads(Protocol):
+    """The subset of the `download.Downloads` interface that ranged downloads use."""
+
+    web: HttpConnections
+    progress: Progress
+
+    def attempts(self, wanted: RequestedFile, once: Callable[[], None]) -> bool:
+        """Retry until `once` succeeds. Return False if another download has failed."""
+
+    def count(self, size: int) -> None:
+        """Add to the number of bytes downloaded."""
+
+
+class RangesUnsupportedError(Exception):
+    """The server sends whole files only."""
+
+
+def download_ranges(downloads: RangeDownloads, part: int, wanted: RequestedFile, pool: ThreadPoolExecutor) -> None:
+    """Download the missing ranges and verify the file. If another download fails meanwhile, skip the verification."""
+    part_map = PartMap(wanted)
+    try:
+        os.ftruncate(part, wanted.size)
+        resumed = any(part_map.done)
+        for number, done in enumerate(part_map.done):
+            downloads.progress.at(f"{wanted.path} {number}", min(STEP, wanted.size - number * STEP) if done else 0)
+        steps = [
+            None if done else pool.submit(_step, downloads, part, wanted, part_map, number)
+            for number, done in enumerate(part_map.done)
+        ]
+        try:
+            digest = _digest(part, wanted, steps)
+        finally:
+            _settle(steps)
+        if all(part_map.done):
+            verify(part, wanted, wanted.size, digest, resumed=resumed)
+    finally:
+        part_map.close(drop=all(part_map.done))
+
+
+def _digest(part: int, wanted: RequestedFile, steps: Sequence[Future[None] | None]) -> str:
+    digest = hashlib.sha256()
+    for number, step in enumerate(steps):
+        if step is not None:
+            step.result()
+        if wanted.sha256 is not None:
+            digest_range(part, number * STEP, min((number + 1) * STEP, wanted.size), digest)
+    return digest.hexdigest()
+
+
+def _settle(steps: Sequence[Future[None] | None]) -> None:
+    """Cancel the steps that have not started, and wait until no thread writes to the part file."""
+    for step in steps:
+        if step is not None and not step.cancel():
+            step.exception()
+
+
+def _step(downloads: RangeDownloads, part: int, wanted: RequestedFile, part_map: PartMap, number: int) -> None:
+    """Download one range. After a lost connection, resume where the download stopped."""
+    first, end = number * STEP, min((number + 1) * STEP, wanted.size)
+    have = first
+
+    def fetch_rest() -> None:
+        nonlocal have
+        try:
+            answer = downloads.web.get(wanted, have, end - 1)
+        except WrongRangeError:
+            raise RangesUnsupportedError from None
+        if answer.status != http.client.PARTIAL_CONTENT:
+            downloads.web.drop()
+            raise RangesUnsupportedError
+        for data in downloads.web.body(answer):
+            chunk = data[: end - have]
+            write_at(part, chunk, have)
+            have += len(chunk)
+            downloads.count(len(chunk))
+            downloads.progress.at(f"{wanted.path} {number}", have - first)
+            if len(chunk) < len(data):
+                downloads.web.drop()  # the remaining data belongs to another step or exceeds the file
+                break
+        if have < end:
+            downloads.web.drop()
+            raise TransientError(f"only {have - first} of {end - first} bytes arrived")
+
+    if downloads.attempts(wanted, fetch_rest):
+        part_map.mark(number)

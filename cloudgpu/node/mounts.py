@@ -1,19 +1,16 @@
-"""Build the command that a node's agent runs to mount a dataset."""
+"""Build the commands, options and source addresses with which a node's agent mounts storage and datasets."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from cloudgpu.node.mounts.options import (
-    LUSTRE,
-    MOUNTPOINT_PACKAGE,
-    efs_address,
-    lustre_source,
-    nfs_options,
-    s3_endpoint,
-)
 from cloudgpu.recipe.sources import Source, SourceKind
 
+NFS: Final = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,_netdev"
+NAS: Final = "vers=3,nolock,proto=tcp,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,_netdev"
+LUSTRE: Final = "defaults,_netdev,flock,user_xattr,noatime"
+MOUNTPOINT_PACKAGE: Final = "https://s3.amazonaws.com/mountpoint-s3-release/latest/x86_64/mount-s3.deb"
+_NAS_DOMAIN: Final = ".nas.aliyuncs.com"
 _S3FS: Final = (
     "base=${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}; "
     "ask='curl --silent --fail --max-time 5 --noproxy 169.254.169.254,127.0.0.1'; "
@@ -29,6 +26,27 @@ s3fs 1.90 looks up the name of the node's IAM role without the IMDSv2 token that
 the name and passes it to s3fs. Newer versions need `compat_dir` to show directories that have no marker object; older
 versions do not support this option.
 """
+
+
+def nfs_options(host: str) -> str:
+    """Return the NFS mount options for a server: NFS 3 for Alibaba Cloud NAS, NFS 4.1 for all other servers."""
+    return NAS if host.partition(":")[0].endswith(_NAS_DOMAIN) else NFS
+
+
+def efs_address(file_system: str, region: str) -> str:
+    """Return the DNS name of an EFS file system. In a VPC, the name resolves to the mount target in the node's zone."""
+    return f"{file_system}.efs.{region}.amazonaws.com"
+
+
+def lustre_source(address: str, mount_name: str) -> str:
+    """Return the source argument of `mount -t lustre`."""
+    return f"{address}@tcp:/{mount_name}"
+
+
+def s3_endpoint(region: str) -> str:
+    """Return the S3 endpoint of a region."""
+    domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    return f"https://s3.{region}.{domain}"
 
 
 @dataclass(frozen=True)

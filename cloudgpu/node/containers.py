@@ -1,11 +1,10 @@
-"""Build the `docker run` commands that start a run's container, and the container of a setup, on a node."""
+"""Build the `docker run` arguments of a run's container and of a setup's container, and their bind mounts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from cloudgpu.launch.containers import INSIDE
-from cloudgpu.node.containers.mounts import BindMount
 from cloudgpu.recipe.field_types import SizeGib
 from cloudgpu.recipe.launch_sections import Container
 
@@ -13,6 +12,32 @@ _GIB: Final = 2**30
 _MIB: Final = 2**20
 RDMA_FOLDER: Final = "/dev/infiniband/"
 _HUGE_PAGES: Final = "/dev/hugepages"
+
+
+@dataclass(frozen=True)
+class BindMount:
+    """A bind mount: a directory or file on the node that the container can access.
+
+    Attributes:
+        target: Path in the container; empty for the same path as on the node.
+    """
+
+    source: str
+    target: str = ""
+    read_only: bool = False
+
+    def option(self) -> str:
+        """Return the value of the `--mount` option of `docker run`, which Docker parses as comma-separated values."""
+        fields = ["type=bind", f"source={self.source}", f"target={self.target or self.source}"]
+        fields += ["readonly"] if self.read_only else []
+        return ",".join(_quoted(field) for field in fields)
+
+
+def _quoted(field: str) -> str:
+    if not any(mark in field for mark in ',"\n'):
+        return field
+    doubled = field.replace('"', '""')
+    return f'"{doubled}"'
 
 
 @dataclass(frozen=True)
