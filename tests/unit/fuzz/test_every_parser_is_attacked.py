@@ -124,7 +124,7 @@ NOT_ATTACKED = {
     "rehearsal/nodes/programs/sftp.py:_Packet.u64": OTHER,
     "rehearsal/aws_api/scheduler.py:_invoke": OTHER,
     "rehearsal/aws_api/scheduler.py:_is_due": OTHER,
-    "rehearsal/faults/search_lag.py:_searches_by_tag": OTHER,
+    "rehearsal/aws_api/eventual_consistency.py:_searches_by_tag": OTHER,
     "rehearsal/server/main.py:RehearsalServer._repair_files": OWN,
     "rehearsal/server/main.py:_create_http_server": OWN,
     "rehearsal/session_plugin.py:main": WIRED,

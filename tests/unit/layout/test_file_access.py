@@ -61,7 +61,7 @@ ALLOWED = {
         "a node's new disk, programs of ours, and files of the machine's own /etc",
     ),
     "rehearsal/nodes/processes.py": (1, "a file of /proc by its folder"),
-    "rehearsal/nodes/sockets.py": (1, "a directory"),
+    "rehearsal/nodes/addresses.py": (1, "a directory"),
     "rehearsal/nodes/mounts/shared_storage.py": (1, "a directory, to mount it"),
     "rehearsal/aws_api/ec2/describe.py": (1, "data that travel with cloudgpu"),
     "rehearsal/faults/scripts.py": (1, "scripts that travel with cloudgpu"),
