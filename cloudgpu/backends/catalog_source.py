@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Protocol
 
-from cloudgpu.catalog.snapshots.snapshot import TypeFacts
+from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.state.identifiers import BackendIdentity
 
 

@@ -14,7 +14,7 @@ from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.session.session import Session
 from cloudgpu.backends.aws.ports import AccountClients
 from cloudgpu.backends.catalog_source import CatalogSource
-from cloudgpu.catalog.snapshots.snapshot import TypeFacts
+from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.clock import Clock
 from cloudgpu.engine.direct.operation_timeout import OnWait, WatchedClock, ignore_wait
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, TeardownError, decisive_cause

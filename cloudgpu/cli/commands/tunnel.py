@@ -13,7 +13,7 @@ from cloudgpu.app.access.tunnels import (
     parse_port_forwards,
     service_ports,
 )
-from cloudgpu.app.runs.service_endpoints import services_on
+from cloudgpu.app.runs.services import services_on
 from cloudgpu.cli import completion
 from cloudgpu.cli.access.node_login import node_login
 from cloudgpu.cli.context import command_context

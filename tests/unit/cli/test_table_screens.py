@@ -15,7 +15,7 @@ from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.backends.storage import StorageRow
 from cloudgpu.catalog import load
-from cloudgpu.catalog.snapshots.apply import Change
+from cloudgpu.catalog.snapshot_changes import Change
 from cloudgpu.cli.commands import catalog, image, quota, recipe, rehearsal_fault
 from cloudgpu.cli.commands.doctor import diagnostic_lines
 from cloudgpu.cli.commands.storage import storage_lines

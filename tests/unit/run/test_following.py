@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError, SshSetupError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
-from cloudgpu.run import agent_reader
+from cloudgpu.run import follow as agent_reader
 from cloudgpu.run.agent import Agent, SilentAgentError
 from cloudgpu.run.agent_messages import Chunk, SpotNotice, Verdict, combine_verdicts
 from cloudgpu.run.follow import follow

@@ -10,14 +10,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from cloudgpu.app.planning.registry import images as registry_images
-from cloudgpu.app.planning.registry.http import RegistryClient, UnreachableError
-from cloudgpu.app.planning.registry.images import RegistryImages
+from cloudgpu.app.planning import registry_images
+from cloudgpu.app.planning.registry_http import RegistryClient, UnreachableError
+from cloudgpu.app.planning.registry_images import RegistryImages
 from cloudgpu.errors import AuthError
 from cloudgpu.launch.containers import ImageName
 from cloudgpu.plan.named_resources import ImageSeen
 from cloudgpu.recipe.schema import Environment
-from cloudgpu.run.containers.logins import RegistryLogin
+from cloudgpu.run.containers.images import RegistryLogin
 
 PASSWORD = "very:secret\n"
 BASIC = "Basic " + base64.b64encode(f"ann:{PASSWORD}".encode()).decode()

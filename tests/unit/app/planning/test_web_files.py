@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from cloudgpu.app.planning.registry.web_files import list_web_files
+from cloudgpu.app.runs.datasets import list_web_files
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.schema import Data
 

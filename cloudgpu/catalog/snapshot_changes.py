@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeVar, cast
 
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.hardware import Gpu, InstanceType, UsageClass
-from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings, TypeFacts
+from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, TypeFacts
 
 T = TypeVar("T")
 
