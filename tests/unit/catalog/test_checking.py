@@ -7,9 +7,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from catalogue_check import RULES, problems
+from catalogue_hardware_checks import CatalogData, load_bundled_data
 
 from cloudgpu.catalog.catalog import TYPE_FILES, read_data_file
-from cloudgpu.catalog.checking import RULES, CatalogData, load_bundled_data, problems
 from cloudgpu.catalog.hardware import Memory
 
 KNOWN = load_bundled_data()
