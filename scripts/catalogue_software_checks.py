@@ -1,4 +1,4 @@
-"""Consistency checks of the catalog's software: NGC releases, framework images, PyTorch wheels, EFA minimum versions."""
+"""Consistency checks of the catalog's software: NGC releases, images, PyTorch wheels and EFA minimum versions."""
 
 import re
 from collections.abc import Iterator, Sequence
