@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from cloudgpu.plan.planner_input import PlannerInput
     from cloudgpu.plan.subnets import MountSubnets, RegionNetwork
     from cloudgpu.recipe.schema import Recipe
-    from cloudgpu.run.containers.images import RegistryLogin
+    from cloudgpu.run.containers.logins import RegistryLogin
     from cloudgpu.run.data.copies import RemoteFile, S3Service
     from cloudgpu.run.progress import Emit
     from cloudgpu.ssh.base import Host

@@ -7,7 +7,8 @@ from typing import Final
 
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.run.agent import Agent, run_on_agents
-from cloudgpu.run.containers.images import RegistryLogin, provide_image
+from cloudgpu.run.containers.images import provide_image
+from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.containers.requests import NodeImage
 from cloudgpu.run.data.copies import DistributionSettings, Files, Services, aws_s3_service
 from cloudgpu.run.data.prepare import provide_dataset

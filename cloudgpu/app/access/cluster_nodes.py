@@ -1,16 +1,13 @@
-"""Connect to the nodes of a running cluster, and let the caller's current address connect to them."""
+"""Connect to the nodes of a running cluster for `tunnel`, `exec` and `ssh-config`."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cloudgpu.app.access.ssh import NodeLogin, find_cluster_record, node_by_index
-from cloudgpu.backends.base import Context
-from cloudgpu.backends.lifecycle.deletion import check_identity
 from cloudgpu.errors import BusyError, CloudGpuError, ConnectError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
-from cloudgpu.run.progress import Note
 from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.fanout import connect_all
 from cloudgpu.ssh.handshake import AuthRefusedError
@@ -86,16 +83,3 @@ def _connected(means: NodeLogin, nodes: Sequence[Node], requested: Sequence[Node
 
 def _may_need_authorization(outcome: SshHost | CloudGpuError) -> bool:
     return isinstance(outcome, ConnectError) and outcome.retryable and not isinstance(outcome, AuthRefusedError)
-
-
-def authorize_if_possible(context: Context, record: ClusterRecord) -> ClusterRecord:
-    """Authorize SSH from the caller's address, and return the updated record.
-
-    If that fails, emit a note and return the record unchanged.
-    """
-    try:
-        check_identity(record, context.backend)
-        return context.clusters.authorize(record)
-    except CloudGpuError as err:
-        context.emit(Note(f"cannot authorize SSH from your address to cluster {record.name}: {err.message}"))
-        return record

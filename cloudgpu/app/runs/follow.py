@@ -23,7 +23,7 @@ from cloudgpu.run import node_health
 from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
 from cloudgpu.run.agent_messages import Chunk, SpotNotice, Verdict
 from cloudgpu.run.collect import Collected, collect
-from cloudgpu.run.containers.images import RegistryLogin
+from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.data import s3_transfers
 from cloudgpu.run.data.copies import Files
 from cloudgpu.run.data.prepare import release_datasets_on_failure

@@ -20,7 +20,7 @@ from cloudgpu.errors import CloudGpuError, RecipeError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.launchers.registry import launcher
 from cloudgpu.plan.plan import Candidate, Plan
-from cloudgpu.run.containers.images import RegistryLogin, registry_login
+from cloudgpu.run.containers.logins import RegistryLogin, registry_login
 from cloudgpu.run.data.copies import Files
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import LogFolder, Note

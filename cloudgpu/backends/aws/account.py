@@ -20,7 +20,7 @@ from cloudgpu.errors import CloudError, CloudGpuError
 from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence, ProfileSeen
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.subnets import RegionNetwork
-from cloudgpu.run.containers.images import RegistryLogin
+from cloudgpu.run.containers.logins import RegistryLogin
 
 
 class RegistryLogins:

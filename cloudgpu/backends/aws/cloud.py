@@ -44,7 +44,7 @@ from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.subnets import RegionNetwork
 from cloudgpu.rehearsal.session_plugin import PLUGIN
-from cloudgpu.run.containers.images import RegistryLogin
+from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.data.copies import RemoteFile, S3Service
 from cloudgpu.run.progress import Emit, Note
 from cloudgpu.settings import Settings

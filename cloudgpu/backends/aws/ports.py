@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cloudgpu.plan.network_access import NetworkRequest
     from cloudgpu.plan.plan import Quotes
     from cloudgpu.plan.subnets import RegionNetwork
-    from cloudgpu.run.containers.images import RegistryLogin
+    from cloudgpu.run.containers.logins import RegistryLogin
     from cloudgpu.run.data.copies import RemoteFile, S3Service
     from cloudgpu.run.progress import Emit
     from cloudgpu.state.cluster_record import ClusterRecord

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cloudgpu.app.access.cluster_nodes import authorize_if_possible
+from cloudgpu.app.access.authorization import authorize_if_possible
 from cloudgpu.cli.context import CliContext
 from cloudgpu.run.progress import Note, ProgressEvent
 from cloudgpu.state.cluster_record import ClusterRecord

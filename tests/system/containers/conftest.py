@@ -26,7 +26,7 @@ from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.containers.images import RegistryLogin
+from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.job import Job
 from cloudgpu.run.stage import Staged
 from cloudgpu.ssh.base import Result, require_success

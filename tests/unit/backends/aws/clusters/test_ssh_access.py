@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.app.access import ssh
-from cloudgpu.app.access.cluster_nodes import authorize_if_possible
+from cloudgpu.app.access.authorization import authorize_if_possible
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, ConnectError, HostKeyError

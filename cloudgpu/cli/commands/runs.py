@@ -1,4 +1,4 @@
-"""`cloudgpu logs`: show the output of a run's ranks, stored and live."""
+"""The commands of runs: `logs` shows the output of ranks, `attach` reattaches, `cancel` keeps the cluster."""
 
 import json
 from dataclasses import dataclass, replace
@@ -17,8 +17,8 @@ from cloudgpu.app.runs.attach import (
     require_rank,
 )
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.options.shared import RunName, integer_parser
-from cloudgpu.cli.render.run import report_final_state
+from cloudgpu.cli.options.shared import Json, RunName, Verbose, integer_parser
+from cloudgpu.cli.render.run import exit_code, report_final_state, show_outcome
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines
 from cloudgpu.cli.terminal.number_format import age
 from cloudgpu.cli.terminal.progress import rank_prefix
@@ -29,6 +29,7 @@ from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.run.progress import Note, ProgressEvent, RankOutput
 from cloudgpu.state.run_record import RunRecord
 from cloudgpu.targets import as_target
+from cloudgpu.text import command
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _NO_TIME = "-".ljust(len("2026-11-27T09:12:03Z"))
@@ -196,3 +197,45 @@ def _read_since(text: str | None, now: datetime) -> datetime | None:
         message = f"--since {text}: expected a duration such as 10m or 2h, or a UTC time such as 2026-11-27T09:12Z"
         hint = "a duration needs a unit, and a time its date: --since 10m, or --since 2026-11-27T09:12Z"
         raise UsageError(message, hint=hint) from None
+
+
+def attach(
+    run: RunName = "",
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the cluster running after the run.")] = False,
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
+    """Reattach to a run, follow it to the end and clean up.
+
+    Follows the run until it finishes, downloads its outputs, deletes the cluster if the run created it, and prints the
+    cost. Ctrl-C detaches and leaves the run running.
+    """
+    context = command_context(json=json, verbose=verbose)
+    record = find_run(context.records, run)
+    report_clusters_on_signal(context.records, record.cluster)
+    with print_on_interrupt(context.screen, *reattach_lines(record.run_id)):
+        outcome = RunWatcher(context.context(as_target(record.target))).attach(record.run_id, keep=keep)
+    if json:
+        context.screen.document(outcome.as_json())
+    else:
+        show_outcome(outcome, context.screen)
+    raise typer.Exit(exit_code(outcome))
+
+
+def cancel(run: RunName = "", verbose: Verbose = False, json: Json = False) -> None:
+    """Cancel a run and keep its cluster running.
+
+    Does not download the outputs. They stay on the nodes until the cluster is deleted.
+    """
+    context = command_context(json=json, verbose=verbose)
+    record = find_run(context.records, run)
+    report_clusters_on_signal(context.records, record.cluster)
+    again = f"the run may still be running; to cancel it: {command('cloudgpu', 'cancel', record.run_id)}"
+    with print_on_interrupt(context.screen, again):
+        ended = RunWatcher(context.context(as_target(record.target))).cancel(record.run_id)
+    if json:
+        context.screen.document({"run_id": ended.run_id, "state": ended.state, "cluster": ended.cluster})
+        return
+    down = command("cloudgpu", "down", ended.cluster)
+    context.screen.line(f"run {ended.run_id} is {ended.state}; to delete its cluster: {down}")
+    context.screen.hint(f"to see its output: {command('cloudgpu', 'logs', ended.run_id)}")
