@@ -56,7 +56,7 @@ def _index(value: Any) -> None:
 
 def _web_file(text: str) -> None:
     for status, header in ((206, "content-range"), (416, "content-range"), (200, "content-length")):
-        size = datasets._size(bounded_http.SourceResponse(status, {header: text}, b""))
+        size = datasets._size_of_response(bounded_http.SourceResponse(status, {header: text}, b""))
         assert size is None or 0 <= size < 1 << 63
 
 

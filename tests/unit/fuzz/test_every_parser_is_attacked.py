@@ -68,7 +68,7 @@ NOT_ATTACKED = {
     "aws/service_model/responses.py:_read_body": TESTING,
     "aws/service_model/responses.py:_read_json": TESTING,
     "aws/service_model/values.py:parse_timestamp": TESTING,
-    "node/agent/gpus.py:check": WIRED,
+    "node/agent/gpus.py:check_cuda": WIRED,
     "run/metric_search.py:serve": OWN,
     "rehearsal/aws_api/efs.py:StrictEfs.create_mount_target": OWN,
     "rehearsal/aws_api/efs.py:_described": OWN,
@@ -79,7 +79,7 @@ NOT_ATTACKED = {
     "backends/hosts/backend.py:HostOffers.quote": OTHER,
     "app/planning/quota_report.py:_with_gpu": OTHER,
     "app/planning/registry_http.py:_host": OTHER,
-    "app/runs/datasets.py:_followed": WIRED,
+    "app/runs/datasets.py:_follow_redirects": WIRED,
     # Cached: the first test that needs them reads them, so the targets may not.
     "catalog/images.py:_content": SHIPPED,
     "catalog/catalog.py:_instance_type": SHIPPED,

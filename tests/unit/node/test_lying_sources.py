@@ -34,7 +34,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(http, "_READ_TIMEOUT_S", 2.0)
     monkeypatch.setattr(http, "_PACE", MinimumSpeed(head_s=1.0, window_s=1.0))
     monkeypatch.setattr(download, "_BACK_OFF_S", 0.01)
-    monkeypatch.setattr(image_transfer, "_WAITS_S", (0.01, 0.01))
+    monkeypatch.setattr(image_transfer, "_ARCHIVE_WAITS_S", (0.01, 0.01))
 
 
 def fetched(url: str, path: Path, size: int, sha256: str | None):

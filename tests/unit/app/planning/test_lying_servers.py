@@ -55,7 +55,7 @@ def test_misbehaving_registry_leaves_image_presence_unknown(bad_response: BadRes
 
 @pytest.mark.parametrize("bad_response", cases())
 def test_misbehaving_web_server_is_a_recipe_error(bad_response: BadResponse, monkeypatch):
-    monkeypatch.setattr(web, "_WITHIN_S", WITHIN_S, raising=False)
+    monkeypatch.setattr(web, "_WEB_TIMEOUT_S", WITHIN_S, raising=False)
     with bad_server(bad_response) as server:
         dataset = Data.model_validate({"name": "x", "from": f"{server.url}/set.tar", "to": "/data/x"})
         found = call_within_limits(lambda: web.list_web_files(dataset, ()))
