@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
     from cloudgpu.backends.sweep.plan import SweepPlan, SweepRequest, SweepResult
     from cloudgpu.catalog import Catalog
-    from cloudgpu.catalog.snapshots.snapshot import TypeFacts
+    from cloudgpu.catalog.snapshot import TypeFacts
     from cloudgpu.clock import Clock
     from cloudgpu.launch.inventory import Node
     from cloudgpu.paths import Home
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from cloudgpu.plan.subnets import MountSubnets, RegionNetwork
     from cloudgpu.recipe.schema import Recipe
     from cloudgpu.run.containers.logins import RegistryLogin
-    from cloudgpu.run.data.files import RemoteFile, S3Service
+    from cloudgpu.run.data.copies import RemoteFile, S3Service
     from cloudgpu.run.progress import Emit
     from cloudgpu.ssh.base import Host
     from cloudgpu.state.cluster_record import ClusterRecord

@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, Literal
 
-from cloudgpu.catalog.catalog import Catalog
-from cloudgpu.catalog.data_files import read
+from cloudgpu.catalog.catalog import Catalog, read_data_file
 from cloudgpu.catalog.gpu_spec import parse_gpu_spec
 from cloudgpu.catalog.hardware import Gpu
-from cloudgpu.catalog.ranking import Offer, SearchCriteria, rank_offers
-from cloudgpu.catalog.replacements import Replacement, replacements
+from cloudgpu.catalog.ranking import Offer, Replacement, SearchCriteria, rank_offers, replacements
 from cloudgpu.catalog.unsupported import doubtful_type, unsupported_gpu, unsupported_type
 from cloudgpu.errors import RecipeError
 from cloudgpu.text import command
@@ -100,7 +98,7 @@ class Software:
 @cache
 def software() -> Software:
     """Return the software data bundled with this version of cloudgpu."""
-    stored = read("software.json")
+    stored = read_data_file("software.json")
     ngc = [NgcMonth(**{**row, "other_drivers": tuple(row["other_drivers"])}) for row in stored["ngc"]]
     images = [FrameworkImage(**{**row, "last_for": tuple(row["last_for"])}) for row in stored["images"]]
     wheels = [TorchWheels(**{**row, "capabilities": tuple(row["capabilities"])}) for row in stored["torch"]]

@@ -84,6 +84,6 @@ def _entry(architecture: str) -> Mapping[str, Any]:
 
 @cache
 def _content(name: str) -> dict[str, Any]:
-    """Read one data file. `data_files.read` does the same, but imports this module."""
+    """Read one data file. `catalog.read_data_file` does the same, but imports this module."""
     content: dict[str, Any] = json.loads(files("cloudgpu.catalog").joinpath("data", name).read_text("utf-8"))
     return content

@@ -6,7 +6,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Literal
 
-from cloudgpu.catalog.data_files import read
+from cloudgpu.catalog.catalog import read_data_file
 from cloudgpu.recipe.storage_kinds import StorageKind
 
 ItemKind = Literal["nodes", "disks", "addresses", "gateway", "transfer", "storage"]
@@ -24,7 +24,7 @@ and of a NAT gateway, per GB that a NAT gateway processes, and per GB transferre
 
 HOURS_PER_MONTH = 720
 """Hours in an EBS billing month of 30 days."""
-_read = cache(read)
+_read = cache(read_data_file)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from cloudgpu.catalog.data_files import read
+from cloudgpu.catalog.catalog import read_data_file
 
 _UNSUPPORTED: Final[Mapping[str, str]] = {
     "cn-": "AWS China (partition aws-cn)",
@@ -75,4 +75,4 @@ def _by_prefix(name: str, rows: Iterable[Mapping[str, str]]) -> Unsupported | No
 
 @cache
 def _content() -> dict[str, Any]:
-    return read("unsupported_types.json")
+    return read_data_file("unsupported_types.json")

@@ -8,9 +8,9 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.hosts.loading import load as load_hosts
 from cloudgpu.paths import bundled_folder
 from cloudgpu.recipe.fields import names_at
-from cloudgpu.recipe.loading.files import EVERYWHERE
-from cloudgpu.recipe.loading.loader import find
-from cloudgpu.recipe.loading.loader import load as load_recipe
+from cloudgpu.recipe.loader import find
+from cloudgpu.recipe.loader import load as load_recipe
+from cloudgpu.recipe.local_files import EVERYWHERE
 from cloudgpu.settings import load
 
 

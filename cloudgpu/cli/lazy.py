@@ -75,7 +75,7 @@ class LazyCommand(NamedTuple):
 
     Attributes:
         module: Name of the module in `cloudgpu.cli.commands`. The module defines a typer application named `app`, or a
-            function with the same name as the module.
+            function with the same name as the module. `module:function` names one of several functions.
         help: First line of the command's help.
         hidden: Whether this is a former name, which works but is not listed.
     """
@@ -87,14 +87,15 @@ class LazyCommand(NamedTuple):
 
     def load(self) -> Any:  # noqa: ANN401 - typer keeps its classes private
         """Import the module and return typer's command object."""
-        module = import_module(f"{COMMANDS_PACKAGE}.{self.module}")
+        name, _, function = self.module.partition(":")
+        module = import_module(f"{COMMANDS_PACKAGE}.{name}")
         parent = typer.Typer(rich_markup_mode=None)
-        if hasattr(module, "app"):
+        if hasattr(module, "app") and not function:
             for info in module.app.registered_commands:
                 info.cls = StrictCommand
             parent.add_typer(module.app, name=self.name)
         else:
-            parent.command(self.name, cls=StrictCommand)(getattr(module, self.module))
+            parent.command(self.name, cls=StrictCommand)(getattr(module, function or name))
         return typer.main.get_group(parent).commands[self.name]
 
 

@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from cloudgpu.launch.inventory import Inventory, Node, loopback_address
 from cloudgpu.launch.ranks import LaunchContext, NodeFile, NodeLaunch
 from cloudgpu.recipe import template
+from cloudgpu.recipe.launch_sections import Endpoint
 from cloudgpu.recipe.schema import Recipe, Scalar
-from cloudgpu.recipe.sections.launch import Endpoint
 from cloudgpu.recipe.template import RUN_VARIABLES, variable_name
 
 HOSTFILE = "hostfile"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from cloudgpu.recipe.units import DurationS
+from cloudgpu.recipe.field_types import DurationS
 from cloudgpu.text import plural
 
 ReservationKind = Literal["default", "capacity-block"]

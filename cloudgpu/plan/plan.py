@@ -15,9 +15,9 @@ from cloudgpu.plan.costs import CENT, CostItem
 from cloudgpu.plan.named_resources import NO_SURVEY, MachineImageSeen, NamedResources, Upload
 from cloudgpu.plan.node_software import NodeSoftware
 from cloudgpu.plan.subnets import RegionNetwork
+from cloudgpu.recipe.field_types import DurationS
+from cloudgpu.recipe.launch_sections import HEAD_LAUNCHERS
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.launch import HEAD_LAUNCHERS
-from cloudgpu.recipe.units import DurationS
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import SHELL_WORD
 

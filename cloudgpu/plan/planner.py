@@ -12,9 +12,8 @@ from cloudgpu.plan.costs import total_usd
 from cloudgpu.plan.node_software import NodeSoftware, software_for
 from cloudgpu.plan.plan import Expected, Plan
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.suggestions.search import with_remedies
-from cloudgpu.recipe.digest import digest
-from cloudgpu.recipe.schema import Recipe
+from cloudgpu.plan.suggestions import with_remedies
+from cloudgpu.recipe.schema import Recipe, digest
 
 
 def build_plan(question: PlannerInput) -> Plan:

@@ -2,22 +2,43 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
+from cloudgpu.catalog import InstanceType
 from cloudgpu.catalog.prices import HOURS_PER_MONTH, storage_price
 from cloudgpu.plan.candidates.candidate import Candidate
+from cloudgpu.plan.checks.rule import Reason, region_rule
 from cloudgpu.plan.costs import CostItem, Per
 from cloudgpu.plan.plan import StorageSeen
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.subnets import MountSubnets, choose_mount_subnets, mount_need
-from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.storage import Make, Storage
-
-if TYPE_CHECKING:
-    from cloudgpu.plan.planner_input import PlannerInput
-
+from cloudgpu.recipe.schema import Make, Recipe, Storage
+from cloudgpu.text import command
 
 Seen = Mapping[str, tuple[StorageSeen, ...]]
 """Name -> existing storage, at most one per region; empty if there is none, absent if not queried."""
+
+
+@region_rule("storage", "Nodes cannot mount storage in another region, or in a zone that does not offer their type.")
+def storage_in_other_region(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
+    """Exclude regions without the storage, and regions where the storage's zone does not offer the type."""
+    zones = question.zones_offering(instance_type, region)
+    for locations in existing_storage(question.recipe, question.quotes.storage):
+        here = [location for location in locations if location.region == region]
+        name = locations[0].name
+        if not here:
+            regions = ", ".join(location.region for location in locations)
+            yield Reason(
+                f"storage {name} is in {regions}, not in {region}", command("--set", f"resources.regions={regions}")
+            )
+        elif all(_is_limited(location) and not any(map(location.is_in, zones)) for location in here):
+            places = here[0].zone or ", ".join(here[0].mount_zones)
+            message = f"storage {name} is in {places}, where {instance_type.name} is not offered"
+            yield Reason(message, "choose another type, or create storage in another zone: `cloudgpu storage create`")
+
+
+def _is_limited(location: StorageSeen) -> bool:
+    """Return True if only some zones of the region can mount the storage."""
+    return bool(location.zone or location.mount_zones)
 
 
 def possibly_existing_storage(recipe: Recipe) -> tuple[Storage, ...]:
@@ -32,7 +53,7 @@ def existing_storage(recipe: Recipe, seen: Seen) -> Iterator[tuple[StorageSeen, 
             yield seen[storage.name]
 
 
-def can_mount(question: "PlannerInput", region: str, zone: str) -> bool:
+def can_mount(question: PlannerInput, region: str, zone: str) -> bool:
     """Return True if nodes in a zone can mount all existing storage."""
     return all(
         any(location.region == region and location.is_in(zone) for location in places)
@@ -40,14 +61,14 @@ def can_mount(question: "PlannerInput", region: str, zone: str) -> bool:
     )
 
 
-def is_new(question: "PlannerInput", storage: Storage) -> bool:
+def is_new(question: PlannerInput, storage: Storage) -> bool:
     """Return True if the storage is created with the cluster."""
     there = {places[0].name for places in existing_storage(question.recipe, question.quotes.storage)}
     return storage.make is not None and storage.name not in there
 
 
 def new_mount_subnets(
-    question: "PlannerInput", candidates: Sequence[Candidate], storage: Storage, region: str
+    question: PlannerInput, candidates: Sequence[Candidate], storage: Storage, region: str
 ) -> MountSubnets | None:
     """Return the subnets for a new EFS file system in a region; None for other storage or if they are unknown."""
     network = question.quotes.networks.get(region)
@@ -69,7 +90,7 @@ def node_subnets(candidates: Iterable[Candidate], region: str) -> dict[str, str]
     return subnets
 
 
-def new_storage_costs(question: "PlannerInput", region: str) -> tuple[CostItem, ...]:
+def new_storage_costs(question: PlannerInput, region: str) -> tuple[CostItem, ...]:
     """Return the costs of storage to create in a region. Storage that outlives the cluster is priced per month."""
     return tuple(
         new_storage_item(storage, storage.make, region)

@@ -8,12 +8,10 @@ from math import prod
 from typing import Final
 
 from cloudgpu.errors import RecipeError, UsageError
-from cloudgpu.recipe.digest import digest
-from cloudgpu.recipe.loading.loader import LoadedRecipe, resolve
-from cloudgpu.recipe.loading.set_option import assign
-from cloudgpu.recipe.plain_values import to_plain_values
+from cloudgpu.recipe.loader import LoadedRecipe, resolve
 from cloudgpu.recipe.problem import FieldPath
-from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.schema import Recipe, digest, to_plain_values
+from cloudgpu.recipe.set_option import assign
 from cloudgpu.text import command
 
 MAX_COMBINATIONS: Final = 256

@@ -14,9 +14,9 @@ from cloudgpu.errors import CloudGpuError, NewerFormatError, RehearsalError
 from cloudgpu.paths import Home, ensure_writable
 from cloudgpu.rehearsal.layout import ENDPOINT_FORMAT, RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
-from cloudgpu.rehearsal.server import access_keys, process
-from cloudgpu.rehearsal.server.access_keys import load
+from cloudgpu.rehearsal.server import process, sigv4
 from cloudgpu.rehearsal.server.control import exchange
+from cloudgpu.rehearsal.server.sigv4 import load
 from cloudgpu.rehearsal.simulated_time import clock_ahead
 from cloudgpu.text import command
 
@@ -306,7 +306,7 @@ def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[st
             if pid and not lost_lock:
                 raise process.start_error(files)
             files.failure.unlink(missing_ok=True)
-            access_keys.repair(files.keys, saved_key_id(files))
+            sigv4.repair(files.keys, saved_key_id(files))
             pid, lost_lock = process.spawn(home, files, options), False
             deadline = clock.monotonic() + _START_LIMIT_S
         clock.sleep(process.POLL_S)

@@ -12,7 +12,7 @@ from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.ended_instances import record_ended_instances, running_nodes
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
-from cloudgpu.rehearsal.server import access_keys, process
+from cloudgpu.rehearsal.server import process, sigv4
 from cloudgpu.text import command
 
 _EXIT_LIMIT_S: Final = 20.0
@@ -42,7 +42,7 @@ def reset(home: Home, at: datetime) -> bool:
     _kill_server(files)
     running += _stop_nodes(host, files)
     with contextlib.suppress(OSError, CloudGpuError):
-        access_keys.repair(files.keys, client.saved_key_id(files))
+        sigv4.repair(files.keys, client.saved_key_id(files))
     try:
         return _delete(files)
     finally:

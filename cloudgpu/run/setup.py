@@ -11,12 +11,11 @@ from typing import Any, Final
 from cloudgpu.errors import StateError
 from cloudgpu.files import open_for_reading
 from cloudgpu.launch.containers import INSIDE, exec_line
-from cloudgpu.node.agent.containers.spec import setup_container_name, setup_image_name
+from cloudgpu.node.agent.containers.run_container import setup_container_name, setup_image_name
 from cloudgpu.node.agent.environments.setup import VARIABLES_FILE, container_setup_key
-from cloudgpu.node.containers.mounts import BindMount
-from cloudgpu.node.containers.run_line import ContainerLaunch, setup_line
+from cloudgpu.node.containers import BindMount, ContainerLaunch, setup_line
+from cloudgpu.recipe.launch_sections import Container
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.launch import Container
 from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.containers.requests import (
     AGENT_FILES,

@@ -10,15 +10,13 @@ from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.containers.images import provide_image
 from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.containers.requests import NodeImage
-from cloudgpu.run.data.copies import DistributionSettings
-from cloudgpu.run.data.files import Files, Services, aws_s3_service
+from cloudgpu.run.data.copies import DistributionSettings, Files, Services, aws_s3_service
 from cloudgpu.run.data.prepare import provide_dataset
 from cloudgpu.run.data.s3_transfers import restore
 from cloudgpu.run.job import Job
+from cloudgpu.run.local_files import data_within, file_named_by, with_files, without_data
 from cloudgpu.run.progress import Note, Report, relay, report_transfer
-from cloudgpu.run.requirement_files import file_named_by, with_files
 from cloudgpu.run.setup import ImageSetup, run_setup, setup_digest
-from cloudgpu.run.workdir import data_within, without_data
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.text import plural, size_text

@@ -7,7 +7,7 @@ from typing import Any, Final
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.communication import has_efa
 from cloudgpu.errors import RemoteCommandError
-from cloudgpu.node.agent.transport.nccl_lines import EFA, TCP, UNKNOWN
+from cloudgpu.node.agent.transport import EFA, TCP, UNKNOWN
 from cloudgpu.text import printable
 
 _LONGEST_NAME, _LONGEST_LINE = 24, 300

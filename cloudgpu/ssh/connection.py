@@ -20,7 +20,6 @@ from cloudgpu.ssh.base import (
     refused_connection,
     require_success,
 )
-from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.handshake import Opened, open_link, open_socket
 from cloudgpu.ssh.openssh import ServerKey
@@ -28,7 +27,7 @@ from cloudgpu.ssh.proxies import TcpConnector
 from cloudgpu.ssh.session import CommandSession, KeepaliveLimits, SessionStream
 from cloudgpu.ssh.transfer import fetch, transfer
 from cloudgpu.ssh.transfer.listing import OnSkipped, PlaceOf, same_place
-from cloudgpu.ssh.transport import LOST, WINDOW_BYTES, Link, RefusedChannel
+from cloudgpu.ssh.transport import LOST, WINDOW_BYTES, Link, OrderlyChannel, RefusedChannel
 from cloudgpu.ssh.tunnel import Tunnel, listen_on_loopback, listen_on_next_free_port
 
 _CHANNEL_TIMEOUT_S = 30.0

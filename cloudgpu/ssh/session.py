@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from cloudgpu.clock import Clock, require_not_cancelled
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.ssh.base import CHECK_NODE_HINT, TimeLimitError
-from cloudgpu.ssh.channel import OrderlyChannel
-from cloudgpu.ssh.transport import LOST, Link
+from cloudgpu.ssh.transport import LOST, Link, OrderlyChannel
 from cloudgpu.text import size_text
 
 _CHUNK_BYTES = 1 << 24

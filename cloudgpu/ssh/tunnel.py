@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 from cloudgpu.errors import ConnectError, StateError, UsageError
 from cloudgpu.ssh.base import FailureCallback, ignore_failure
-from cloudgpu.ssh.channel import OrderlyChannel
-from cloudgpu.ssh.transport import LOST
+from cloudgpu.ssh.transport import LOST, OrderlyChannel
 
 _CHUNK_BYTES = 1 << 16
 _HERE = "127.0.0.1"

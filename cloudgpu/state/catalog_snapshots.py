@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 
 from cloudgpu import bounds, files
 from cloudgpu.catalog import Catalog, load
-from cloudgpu.catalog.snapshots.apply import apply_snapshot
-from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, parse_snapshot, to_document
+from cloudgpu.catalog.snapshot import CatalogSnapshot, parse_snapshot, to_document
+from cloudgpu.catalog.snapshot_changes import apply_snapshot
 from cloudgpu.decoding import decode_as
 from cloudgpu.errors import NewerFormatError, StateError, UsageError
 from cloudgpu.paths import Home, unwritable_error

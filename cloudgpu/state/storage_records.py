@@ -17,8 +17,7 @@ from cloudgpu.text import command
 
 if TYPE_CHECKING:
     # Importing the recipe schema would slow down commands that only read records.
-    from cloudgpu.recipe.schema import Recipe
-    from cloudgpu.recipe.sections.storage import Storage
+    from cloudgpu.recipe.schema import Recipe, Storage
 
 
 _LONGEST = 30

@@ -12,7 +12,7 @@ from cloudgpu.backends.hosts.backend import HostsBackend
 from cloudgpu.backends.node_connections import NodeCarriers
 from cloudgpu.errors import ConnectError
 from cloudgpu.run.containers.logins import RegistryLogin
-from cloudgpu.run.data.files import S3Service
+from cloudgpu.run.data.copies import S3Service
 from cloudgpu.state.cluster_record import ClusterRecord
 from tests.backends.harness import Files
 from tests.fake_host import ScriptedResult

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from cloudgpu import bounds
-from cloudgpu.app.runs.service_endpoints import RunService
+from cloudgpu.app.runs.services import RunService
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, StateError, UsageError
 from cloudgpu.launch.inventory import default_local_port

@@ -16,7 +16,7 @@ from cloudgpu.app.runs.train import TrainRequest
 from cloudgpu.errors import CloudGpuError, PlanError, UsageError
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Finding, Plan
-from cloudgpu.recipe.loading.loader import LoadedRecipe
+from cloudgpu.recipe.loader import LoadedRecipe
 from cloudgpu.recipe.matrix import Axis, Combination, axis_fields, label_combinations
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow

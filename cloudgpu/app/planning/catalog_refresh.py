@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from cloudgpu.backends.base import CatalogSource
 from cloudgpu.catalog import Catalog
-from cloudgpu.catalog.snapshots.apply import Change, apply_snapshot, changes, summarize_changes, unknown_gpus
-from cloudgpu.catalog.snapshots.snapshot import (
+from cloudgpu.catalog.snapshot import (
     PARTS,
     CatalogSnapshot,
     Reading,
@@ -16,6 +15,7 @@ from cloudgpu.catalog.snapshots.snapshot import (
     Retirement,
     merge_snapshots,
 )
+from cloudgpu.catalog.snapshot_changes import Change, apply_snapshot, changes, summarize_changes, unknown_gpus
 from cloudgpu.catalog.unsupported import unsupported_partition
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError, UsageError

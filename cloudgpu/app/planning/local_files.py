@@ -13,13 +13,12 @@ from cloudgpu.errors import RecipeError, UsageError
 from cloudgpu.plan.checks.results import paths_outside
 from cloudgpu.plan.named_resources import FileIssue, Upload
 from cloudgpu.recipe import template
-from cloudgpu.recipe.loading.files import is_allowed
-from cloudgpu.recipe.loading.loader import LoadedRecipe, resolve
+from cloudgpu.recipe.loader import LoadedRecipe, resolve
+from cloudgpu.recipe.local_files import is_allowed
 from cloudgpu.recipe.problem import FieldPath, Problem, nearest_name
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run.requirement_files import file_named_by, local_requirement, with_files
-from cloudgpu.run.workdir import without_data
+from cloudgpu.run.local_files import file_named_by, local_requirement, with_files, without_data
 from cloudgpu.ssh.transfer.local_tree import FileListing, files_to_send
 
 _FOLDERS: Final = frozenset({".aws", ".azure", ".gnupg", ".kube", ".oci", ".ssh", ".terraform.d"})

@@ -1,25 +1,233 @@
-"""Plan a recipe: load and resolve the recipe, query the cloud, and rank the candidates."""
+"""Plan a recipe: load and resolve it, check the resources that it refers to, query the cloud, rank the candidates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
+from typing import Final
 
-from cloudgpu.app.planning.preflight import Preflight
+from cloudgpu.app.planning.local_files import (
+    find_uploads,
+    local_file_issues,
+    local_listing,
+    readable_datasets,
+    workdir_listing,
+)
 from cloudgpu.app.planning.recipe_check import changed_params
-from cloudgpu.backends.base import Backend
+from cloudgpu.backends.base import Backend, Inspector
 from cloudgpu.catalog import Catalog
 from cloudgpu.errors import BudgetError, CloudGpuError, PlanError, UsageError
 from cloudgpu.plan import planner
+from cloudgpu.plan.checks.environment import required_variables
+from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedKind, NamedResources, NamedThing, ProfileSeen
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.loader import resolve
-from cloudgpu.recipe.schema import Recipe
-from cloudgpu.targets import is_simulated
+from cloudgpu.recipe import loader
+from cloudgpu.recipe.loader import resolve
+from cloudgpu.recipe.schema import Data, Environment, Recipe
+from cloudgpu.recipe.sources import source_of
+from cloudgpu.run.local_files import without_data
+from cloudgpu.settings import Settings
+from cloudgpu.settings.tags import check_tags, merge_tags
+from cloudgpu.ssh.transfer.local_tree import FileListing
+from cloudgpu.targets import is_simulated, traits
+from cloudgpu.workers import Workers
+
+_AT_ONCE = 8
+_OF_SETTINGS: Final[Mapping[str, NamedKind]] = {
+    "key_name": "key pair",
+    "role_name": "role",
+    "permissions_boundary": "permissions boundary",
+    "expiry_schedule_role": "role",
+    "instance_profile": "instance profile",
+    "vpc_id": "VPC",
+    "subnet_id": "subnet",
+    "security_group_id": "security group",
+}
+
+
+_GLOBAL: Final = ("role", "permissions boundary", "instance profile")
+
+AskRegistry = Callable[[Environment], ImageSeen]
+"""Looks up a recipe's container image in its registry; see `app.planning.registry.images`."""
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """The checks that a command makes before planning.
+
+    Attributes:
+        environ: The caller's environment, used only to check which of the recipe's secrets are set.
+        ask_registry: Function that looks up the image; None if planning offline or if the command does not run a
+            container.
+    """
+
+    settings: Settings
+    environ: Mapping[str, str]
+    ask_registry: AskRegistry | None = None
+
+    def survey(self, recipe: Recipe, base: Path, regions: Sequence[str], inspector: Inspector | None) -> NamedResources:
+        """Look up the resources in these regions. Without an inspector, make only checks that do not need the cloud."""
+        rehearsed = recipe.rehearsal.objects if recipe.rehearsal and is_simulated(self.settings.target) else {}
+        local = readable_datasets(recipe, base)
+        checks = {dataset.name: self._dataset(dataset, base, rehearsed, local, inspector) for dataset in recipe.data}
+        listing = workdir_listing(recipe, base)
+        with Workers(_AT_ONCE) as workers:
+            image = self._image(recipe, workers)
+            regions_asked = None if inspector is None else workers.submit(_enabled_regions, inspector)
+            roles_asked = None if inspector is None or not _may_use_spot(recipe) else workers.submit(_roles, inspector)
+            profile = self._profile(inspector, workers)
+            denied = self._denied(inspector, workers)
+            named = [workers.submit(look) for look in self._named(regions, inspector)]
+            datasets = {name: workers.submit(check) for name, check in checks.items() if check is not None}
+            roles, roles_unknown = (None, "") if roles_asked is None else roles_asked.result()
+            enabled, why = (None, "") if regions_asked is None else regions_asked.result()
+            return NamedResources(
+                datasets={name: seen.result() for name, seen in datasets.items()},
+                workdir_bytes=None if listing is None else without_data(listing, recipe, base).bytes,
+                uploads=tuple(found.upload for found in find_uploads(recipe, base, listing, local)),
+                files=local_file_issues(recipe, base, listing, self.settings.allowed_paths),
+                enabled_regions=enabled,
+                regions_unknown=why,
+                service_roles=roles,
+                service_roles_unknown=roles_unknown,
+                profile=None if profile is None else profile.result(),
+                denied_role_actions=() if denied is None else denied.result(),
+                tags_problem=_tags_problem(self.settings, recipe),
+                region_origin=_region_origin(self.settings),
+                named=tuple(thing.result() for thing in named),
+                set_variables=frozenset(name for name in required_variables(recipe) if self.environ.get(name)),
+                image=None if image is None else image.result(),
+            )
+
+    def _image(self, recipe: Recipe, workers: Workers) -> Future[ImageSeen] | None:
+        """Look up the image. Return None if there is no registry client or the image is never pulled."""
+        container = recipe.environment.container
+        if self.ask_registry is None or container is None or container.pull == "never":
+            return None
+        return workers.submit(self.ask_registry, recipe.environment)
+
+    def _profile(self, inspector: Inspector | None, workers: Workers) -> Future[ProfileSeen | None] | None:
+        name = self.settings.instance_profile
+        if inspector is None or not name:
+            return None
+        return workers.submit(inspector.profile, name, session_manager=self.settings.reach == "ssm")
+
+    def _denied(self, inspector: Inspector | None, workers: Workers) -> Future[tuple[str, ...]] | None:
+        if inspector is None or is_simulated(self.settings.target):  # the rehearsal has no policies of its callers
+            return None
+        return workers.submit(inspector.denied_role_actions, self._role_actions(), self.settings.permissions_boundary)
+
+    def _role_actions(self) -> tuple[str, ...]:
+        """Return the calls that create the roles of a cluster for which the settings name no existing role."""
+        settings = self.settings
+        makes_schedule_role = settings.expiry_schedule and not settings.expiry_schedule_role
+        makes_node_role = not (settings.instance_profile or settings.role_name)
+        return (
+            *(("iam:CreateRole", "iam:PutRolePolicy") if makes_node_role or makes_schedule_role else ()),
+            *(() if settings.instance_profile else ("iam:CreateInstanceProfile", "iam:AddRoleToInstanceProfile")),
+        )
+
+    @staticmethod
+    def _dataset(
+        data: Data,
+        base: Path,
+        rehearsed: Mapping[str, str],
+        local: Mapping[str, FileListing],
+        inspector: Inspector | None,
+    ) -> Callable[[], DatasetSeen] | None:
+        """Return the check for a dataset, or None if this machine cannot check it."""
+        kind = source_of(data.source).kind
+        if kind == "local":
+            return lambda: _local_dataset(base / data.source, local.get(data.name))
+        if kind == "https":
+            return lambda: DatasetSeen("unknown", f"{data.source} is checked when the run starts; its size is unknown")
+        if kind != "s3":
+            return None
+        directory = next((path for url, path in rehearsed.items() if data.source.startswith(url)), None)
+        if directory is not None:
+            # The rehearsal uploads this directory to the bucket when it starts.
+            return lambda: _local_dataset(base / directory)
+        return None if inspector is None else lambda: inspector.dataset(data.source)
+
+    def _named(self, regions: Sequence[str], inspector: Inspector | None) -> Iterator[Callable[[], NamedThing]]:
+        if inspector is None:
+            return
+        for setting, kind in _OF_SETTINGS.items():
+            name = str(getattr(self.settings, setting))
+            name = name.rpartition("/")[-1] if kind == "role" else name  # a setting may contain the role's ARN
+            if not name:
+                continue
+            if kind == "key pair":  # must exist in every region that nodes may run in
+                yield from (partial(_look_up, inspector, kind, name, (region,), setting) for region in regions)
+            else:
+                searched = ("",) if kind in _GLOBAL else tuple(regions)
+                yield partial(_look_up, inspector, kind, name, searched, setting)
+
+
+def _look_up(inspector: Inspector, kind: NamedKind, name: str, regions: Sequence[str], setting: str) -> NamedThing:
+    """Look up a resource in these regions. If the regions differ, a region that has the resource takes precedence."""
+    seen = {region: inspector.named(kind, name, region) for region in regions}
+    by_presence = {presence: (region, why) for region, (presence, why) in seen.items()}
+    for presence in ("there", "unknown", "missing"):
+        if presence in by_presence:
+            region, why = by_presence[presence]
+            return NamedThing(kind, name, region if presence == "there" else ", ".join(regions), presence, why, setting)
+    return NamedThing(kind, name, "", "unknown", "no region to check", setting)
+
+
+def _tags_problem(settings: Settings, recipe: Recipe) -> str:
+    try:
+        check_tags(merge_tags(settings.tags, recipe.tags))
+    except ValueError as err:
+        return str(err)
+    return ""
+
+
+def _region_origin(settings: Settings) -> str | None:
+    """Return where the region comes from, and an empty string for the default. None on targets other than AWS."""
+    if is_simulated(settings.target) or not traits(settings.target).launches:
+        return None
+    origin = settings.explain("region").origin
+    return "" if origin == "default" else origin
+
+
+def _enabled_regions(inspector: Inspector) -> tuple[frozenset[str] | None, str]:
+    """Return the enabled regions, or None and the reason if they are unknown."""
+    try:
+        return frozenset(inspector.regions()), ""
+    except CloudGpuError as err:
+        return None, err.message
+
+
+def _may_use_spot(recipe: Recipe) -> bool:
+    return "spot" in (recipe.resources.market, recipe.resources.prefer)
+
+
+def _roles(inspector: Inspector) -> tuple[frozenset[str] | None, str]:
+    """Return the names of the service-linked roles, or None and the reason if they are unknown."""
+    try:
+        return frozenset(inspector.service_roles()), ""
+    except CloudGpuError as err:
+        return None, err.message
+
+
+def _local_dataset(source: Path, known: FileListing | None = None) -> DatasetSeen:
+    """Return the size of local files. `known` contains them if they have already been listed."""
+    try:
+        listing = known or local_listing(source)
+        if not listing.files:
+            return DatasetSeen("missing", f"{source} has no files to copy")
+        return DatasetSeen("there", size_bytes=listing.bytes)
+    except UsageError as err:
+        return DatasetSeen("missing", err.message)
+    except OSError as err:
+        return DatasetSeen("unknown", f"cannot read {source}: {err.strerror}")
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from cloudgpu.app.planning.local_files import file_problems
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.gpu_spec import why_no_such_gpu
 from cloudgpu.catalog.unsupported import unsupported_type
-from cloudgpu.plan.checks.container import SETUP_IN_IMAGE, runs_setup_in_image
+from cloudgpu.plan.checks.environment import SETUP_IN_IMAGE, runs_setup_in_image
 from cloudgpu.plan.named_resources import ChangedParam
-from cloudgpu.recipe.loading.files import ALLOW_HINT, OUTSIDE
-from cloudgpu.recipe.loading.loader import LoadedRecipe, resolve
+from cloudgpu.recipe.loader import LoadedRecipe, resolve
+from cloudgpu.recipe.local_files import ALLOW_HINT, OUTSIDE
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.template import format_value

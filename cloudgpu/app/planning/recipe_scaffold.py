@@ -19,7 +19,7 @@ from cloudgpu.catalog.gpu_spec import find_spec_mismatch, spec_name, types_for_s
 from cloudgpu.catalog.ranking import Market, Offer, offer_of
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import unwritable_error
-from cloudgpu.recipe.loading.loader import FILE_NAME
+from cloudgpu.recipe.loader import FILE_NAME
 from cloudgpu.recipe.problem import suggestion
 from cloudgpu.text import command
 

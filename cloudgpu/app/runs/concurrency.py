@@ -1,18 +1,22 @@
-"""Handle other processes that use or delete the cluster of a run.
+"""Handle other processes that use or delete the cluster of a run, or upload its work directory.
 
 The agents know every run on a node, no matter which machine or state home started it. `start` repeats the check on
 the nodes under a lock, so that only one of two simultaneous runs starts.
 """
 
-from collections.abc import Sequence
+import fcntl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, Literal
 
+from cloudgpu import files
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.credential_wait import CredentialWait
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import BusyError, RemoteCommandError, StateError
+from cloudgpu.paths import unwritable_error
 from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
@@ -155,3 +159,28 @@ def _present(context: Context, cluster: ClusterRecord) -> ClusterRecord | None:
         return context.records.cluster(cluster.name)
     except StateError:
         return cluster
+
+
+@contextmanager
+def only_sender(context: Context, cluster: str, recipe: str) -> Iterator[None]:
+    """Allow only one run of a recipe at a time to upload the work directory to a cluster.
+
+    Only this state home can reach the cluster's nodes, so a lock file here is enough. The kernel releases the lock even
+    if the process is killed.
+
+    Raises:
+        StateError: The lock file cannot be written.
+    """
+    path = context.home.cluster(cluster).root / f"sending-{recipe}"
+    try:
+        files.make_private_directory(path.parent)
+        held = files.open_for_appending(path)
+    except OSError as err:
+        raise unwritable_error(path, err) from err
+    with held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            context.emit(Note(f"waiting for another run that is uploading the work directory of {recipe}"))
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield

@@ -6,7 +6,7 @@ from math import isfinite
 
 from cloudgpu.app.runs.follow import FollowResult
 from cloudgpu.app.runs.run_recipe import recipe_of
-from cloudgpu.node.agent.transport.nccl_lines import EFA, UNKNOWN
+from cloudgpu.node.agent.transport import EFA, UNKNOWN
 from cloudgpu.run.agent_messages import Verdict
 from cloudgpu.run.metrics import Measured
 from cloudgpu.run.transport import PLUGIN_HINT

@@ -6,13 +6,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cloudgpu.app.runs.concurrency import BusyNodes
+from cloudgpu.app.runs.concurrency import BusyNodes, only_sender
 from cloudgpu.app.runs.lost_nodes import Interruptions, is_spot, save_logs_of_failed_nodes, terminated_node_lines
 from cloudgpu.app.runs.run_network import RunNetwork
 from cloudgpu.app.runs.run_recipe import recipe_of
-from cloudgpu.app.runs.sending_lock import only_sender
-from cloudgpu.app.runs.service_endpoints import require_free_ports, services_of, token_variables
-from cloudgpu.app.runs.services import ServiceProbes
+from cloudgpu.app.runs.services import ServiceProbes, require_free_ports, services_of, token_variables
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
 from cloudgpu.backends.base import Context
@@ -27,7 +25,7 @@ from cloudgpu.run.agent_messages import Chunk, SpotNotice, Verdict
 from cloudgpu.run.collect import Collected, collect
 from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.data import s3_transfers
-from cloudgpu.run.data.files import Files
+from cloudgpu.run.data.copies import Files
 from cloudgpu.run.data.prepare import release_datasets_on_failure
 from cloudgpu.run.data.s3_transfers import start_checkpoint_upload
 from cloudgpu.run.follow import copy_output, follow

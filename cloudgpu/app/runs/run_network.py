@@ -3,7 +3,7 @@
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.backends.base import Context
 from cloudgpu.launch.inventory import Inventory
-from cloudgpu.node.agent.transport.nccl_lines import UNKNOWN
+from cloudgpu.node.agent.transport import UNKNOWN
 from cloudgpu.run.progress import Note
 from cloudgpu.run.transport import PLUGIN_HINT, NodeTransport, describe_transport, is_slower, slowest
 from cloudgpu.state.run_record import RunRecord

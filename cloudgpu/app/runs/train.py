@@ -21,7 +21,7 @@ from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.launchers.registry import launcher
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.run.containers.logins import RegistryLogin, registry_login
-from cloudgpu.run.data.files import Files
+from cloudgpu.run.data.copies import Files
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import LogFolder, Note
 from cloudgpu.run.start import launch_context, new_gang_token, secret_values

@@ -12,7 +12,7 @@ from cloudgpu.aws.pricing.prices import strip_trailing_zeros
 from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, error_from_code, is_gone
 from cloudgpu.aws.session.retries import poll
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.catalog.snapshots.snapshot import TypeFacts
+from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.clock import Clock
 from cloudgpu.errors import BusyError, CloudError, CloudGpuError, LaunchError
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence, Set
 
 from cloudgpu.aws.ec2.instances import Instance
 from cloudgpu.errors import ConnectError, StateError
-from cloudgpu.node.agent.fetch.http_request import Client
+from cloudgpu.node.agent.fetch.bounded_http import Client
 from cloudgpu.state.cluster_record import ClusterRecord
 
 _ADDRESS_SERVICE = "https://checkip.amazonaws.com"

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cloudgpu.paths import Home
     from cloudgpu.plan.plan import Plan
     from cloudgpu.run.containers.logins import RegistryLogin
-    from cloudgpu.run.data.files import RemoteFile, S3Service
+    from cloudgpu.run.data.copies import RemoteFile, S3Service
     from cloudgpu.run.progress import Emit
     from cloudgpu.ssh.base import Host
 

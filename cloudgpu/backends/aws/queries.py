@@ -16,7 +16,7 @@ from cloudgpu.aws.pricing import offers, prices
 from cloudgpu.aws.pricing.quotas import QuotaLimit, gpu_quotas, vcpu_limits
 from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.aws.session.session import Identity, Session
-from cloudgpu.catalog.snapshots.snapshot import TypeFacts
+from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError
 from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence, ProfileSeen

@@ -1,1 +1,1 @@
-"""The commands, one file each: parse the arguments, call one use case, render its result."""
+"""The commands, those of one subject in one file: parse the arguments, call one use case, render its result."""

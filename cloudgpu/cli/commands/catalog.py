@@ -14,7 +14,7 @@ from cloudgpu.app.planning.catalog_refresh import (
     read_catalog_status,
 )
 from cloudgpu.catalog import load
-from cloudgpu.catalog.snapshots.apply import Change
+from cloudgpu.catalog.snapshot_changes import Change
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options.shared import Json, On, Verbose, integer_parser
 from cloudgpu.cli.terminal.number_format import age, format_time

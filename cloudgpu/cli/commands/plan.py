@@ -1,4 +1,4 @@
-"""`cloudgpu plan`: show what a recipe would do and cost, without changing anything."""
+"""`cloudgpu plan` shows what a recipe would do and cost; `cloudgpu offers` explains every instance offer. Read-only."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,11 +17,11 @@ from cloudgpu.cli.options.groups import AssignmentOptions, with_option_groups
 from cloudgpu.cli.options.shared import EngineOption, Json, On, RecipeName, Region
 from cloudgpu.cli.planning.request import plan_recipe, preview_requester
 from cloudgpu.cli.planning.source import current_plan_inputs
-from cloudgpu.cli.render.offers import explanation_json, explanation_lines
-from cloudgpu.cli.render.plan import plan_lines, upload_json, upload_lines
+from cloudgpu.cli.render.offers import explanation_json, explanation_lines, offers_json, offers_lines
+from cloudgpu.cli.render.plan import plan_lines, remedy_lines, upload_json, upload_lines
 from cloudgpu.cli.terminal.progress import resource_words
-from cloudgpu.errors import AuthError, UsageError
-from cloudgpu.plan.candidates import explain as explanations
+from cloudgpu.errors import AuthError, NoCapacityError, UsageError
+from cloudgpu.plan.candidates.candidate_list import explain_candidates
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
@@ -132,9 +132,40 @@ def _resource_lines(forecasts: "Sequence[ResourceForecast] | None") -> list[str]
 
 def _explanation_lines(planned: Planned, width: int | None) -> list[str]:
 
-    return ["", *explanation_lines(planned.plan, explanations.explain(planned.question), width)]
+    return ["", *explanation_lines(planned.plan, explain_candidates(planned.question), width)]
 
 
 def _explanation_json(planned: Planned) -> dict[str, Any]:
 
-    return explanation_json(explanations.explain(planned.question))
+    return explanation_json(explain_candidates(planned.question))
+
+
+@with_option_groups
+def offers(
+    *,
+    recipe: RecipeName,
+    on: On = None,
+    changes: AssignmentOptions,
+    all_regions: Annotated[
+        bool, typer.Option("--all-regions", help="Search every region enabled for the account.")
+    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Use only the catalog; make no cloud calls.")] = False,
+    region: Region = None,
+    json: Json = False,
+) -> None:
+    """List the instance offers for a recipe in failover order.
+
+    Shows the price, zone and quota of every candidate, and for every rejected offer the rule that rejected it. Changes
+    nothing. Exits 4 if there is no candidate.
+    """
+    context = command_context(json=json, target=on, region=region, allowed_paths=changes.allowed_paths)
+    require_launches(context.settings.target, "offers")
+    planned = plan_recipe(context, recipe, changes.assignments, offline=offline, all_regions=all_regions)
+    verdicts = explain_candidates(planned.question)
+    if json:
+        context.screen.document(offers_json(planned.plan, planned.question, verdicts))
+    else:
+        lines = offers_lines(planned.plan, planned.question, verdicts, context.screen.width)
+        context.screen.lines([*lines, *remedy_lines(planned.plan)])
+    if not planned.plan.candidates:
+        raise typer.Exit(NoCapacityError.exit_code)

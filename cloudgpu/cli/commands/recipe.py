@@ -21,12 +21,12 @@ from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.cli.terminal.table import Column, Table, definition_lines
 from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.errors import RecipeError
+from cloudgpu.recipe import loader
+from cloudgpu.recipe.document import as_yaml
 from cloudgpu.recipe.documentation import Summary, summary
 from cloudgpu.recipe.documentation import schema as recipe_schema
-from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.document import as_yaml
-from cloudgpu.recipe.loading.files import EVERYWHERE
-from cloudgpu.recipe.loading.loader import display_path, resolve
+from cloudgpu.recipe.loader import display_path, resolve
+from cloudgpu.recipe.local_files import EVERYWHERE
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 

@@ -14,7 +14,7 @@ from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options.shared import Json
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SETTINGS_BYTES, parse_json, read_input, read_text
-from cloudgpu.recipe.units import DurationS
+from cloudgpu.recipe.field_types import DurationS
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.layout import LIMIT_DAYS
 from cloudgpu.text import plural

@@ -1,18 +1,30 @@
-"""Implement `cloudgpu train`: one run, or the runs of a matrix."""
+"""Implement `cloudgpu train`: one run, or with `--matrix` every combination of values, one after the other."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import typer
 
+from cloudgpu.app.matrix.planner import MatrixPlan, MatrixRequest, plan_matrix
+from cloudgpu.app.matrix.train import MatrixRunner
+from cloudgpu.app.planning.planner import Planned, read_sets
 from cloudgpu.app.runs.train import TrainingRun, TrainRequest
-from cloudgpu.cli.commands.train_matrix import check_matrix_options, train_matrix
-from cloudgpu.cli.context import command_context
+from cloudgpu.cli.commands.matrix import write_table
+from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.options.train import TrainOptions
-from cloudgpu.cli.planning.request import find_reusable_cluster
+from cloudgpu.cli.planning.request import find_reusable_cluster, plan_recipe, recipe_roots
 from cloudgpu.cli.planning.requester import requester
 from cloudgpu.cli.planning.secrets import ask_for_secrets
-from cloudgpu.cli.planning.source import repeated_options, select_plan_source, show_plan
+from cloudgpu.cli.planning.source import PlanSource, repeated_options, select_plan_source, show_plan
+from cloudgpu.cli.render.matrix import exit_code as matrix_exit_code
+from cloudgpu.cli.render.matrix import outcome_lines, plan_lines
 from cloudgpu.cli.render.run import exit_code, show_outcome
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
+from cloudgpu.errors import UsageError
+from cloudgpu.recipe import loader
+from cloudgpu.recipe.matrix import Axis, Combination, combinations, read_axes
 from cloudgpu.state.identifiers import require_cluster_name
+from cloudgpu.targets import is_simulated
 
 
 def run_training(options: TrainOptions) -> None:
@@ -66,3 +78,95 @@ def run_training(options: TrainOptions) -> None:
     else:
         show_outcome(outcome, context.screen)
     raise typer.Exit(exit_code(outcome))
+
+
+def check_matrix_options(options: TrainOptions) -> tuple[Axis, ...]:
+    """Return the axes of the matrix, or an empty tuple if `--matrix` is not used."""
+    matrix = options.matrix
+    if not matrix.axes:
+        alone = {"--csv": matrix.csv, "--fail-fast": matrix.fail_fast, "--again": matrix.again}
+        given = [name for name, value in alone.items() if value]
+        if given:
+            raise UsageError(f"{given[0]} requires --matrix", hint="add --matrix NAME=VALUE,VALUE")
+        return ()
+    if options.source.plan is not None:
+        raise UsageError(
+            "a saved plan is for a single run, but --matrix starts several", hint="specify the recipe instead of --plan"
+        )
+    if options.detach:
+        message = "--detach cannot be used with --matrix, because the command must keep running to start each run"
+        hint = "run the command in tmux, or with nohup and --yes; if it is killed, run it again to resume"
+        raise UsageError(message, hint=hint)
+    if matrix.csv is not None and not matrix.csv.absolute().parent.is_dir():
+        message = f"--csv {matrix.csv}: folder {matrix.csv.parent} does not exist"
+        raise UsageError(message, hint="choose a file in an existing folder")
+    return read_axes(matrix.axes)
+
+
+def train_matrix(context: CliContext, source: PlanSource, axes: Sequence[Axis], options: TrainOptions) -> None:
+    """Plan the whole matrix, ask for confirmation, run the combinations without a result, and show the results."""
+    planned = _plan_matrix(context, source, axes)
+    lead, environ = ask_for_secrets(
+        planned.lead,
+        {**context.environment.environ, **source.secrets},
+        options.environment.secrets,
+        context.prompts,
+    )
+    planned = replace(planned, lead=lead)
+    request = _matrix_request(context, source, planned, options, environ)
+    runs, owner = context.context(), requester(context)
+    matrices = MatrixRunner(runs, TrainingRun(runs, owner), owner)
+    start = matrices.start_progress(request)
+    if start.missing:
+        cluster = matrices.cluster_name(start, request)
+        show_plan(request.plan.lead, cluster, context, source)
+        known = context.records.last_known(cluster)
+        up = known if known is not None and known.state == "up" else None
+        context.screen.lines(plan_lines(request.plan, start, up, context.clock.now(), context.screen.width))
+        context.prompts.confirm("Go ahead?", yes=options.yes)
+    else:
+        context.screen.line("every combination has a result; to rerun them, add --again")
+    report_clusters_on_signal(context.records, matrices.cluster_name(start, request))
+    outcome = matrices.run(request)
+    csv = options.matrix.csv
+    if csv is not None:
+        write_table(csv, outcome.as_csv())
+        outcome = replace(outcome, table=str(csv))
+    if context.screen.json_mode:
+        context.screen.document(outcome.as_json())
+    else:
+        context.screen.lines(outcome_lines(outcome, context.screen.width))
+    raise typer.Exit(matrix_exit_code(outcome))
+
+
+def _plan_matrix(context: CliContext, source: PlanSource, axes: Sequence[Axis]) -> MatrixPlan:
+    loaded = loader.load(loader.find(source.recipe, roots=recipe_roots()), allowed=context.settings.allowed_paths)
+    rehearsed = is_simulated(context.settings.target)
+    all_combinations = combinations(loaded, axes, read_sets(source.sets), rehearsal=rehearsed)
+
+    def plan_combination(combination: Combination) -> Planned:
+        sets = [*source.sets, *(f"{name}={value}" for name, value in combination.values)]
+        return plan_recipe(context, source.recipe, sets, offline=False, secrets=source.secrets)
+
+    return plan_matrix(loaded, axes, all_combinations, plan_combination)
+
+
+def _matrix_request(
+    context: CliContext, source: PlanSource, plan: MatrixPlan, options: TrainOptions, environ: Mapping[str, str]
+) -> MatrixRequest:
+    return MatrixRequest(
+        plan=plan,
+        recipe_path=plan.lead.path,
+        base=plan.lead.base,
+        sets=source.sets,
+        cluster=require_cluster_name(options.cluster) if options.cluster else "",
+        keep=options.keep,
+        keep_on_failure=options.keep_on_failure,
+        fail_fast=options.matrix.fail_fast,
+        again=options.matrix.again,
+        retry_s=options.provision.retry_s,
+        environ=environ,
+        sharing=options.sharing,
+        options=repeated_options(options, source),
+        delete_on_interrupt=context.prompts.delete_on_interrupt(options.provision.on_interrupt),
+    )

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from cloudgpu.app.planning.planner import Planned, PlanRequest, make_plan
-from cloudgpu.app.planning.preflight import Preflight
-from cloudgpu.app.planning.registry.images import RegistryImages
+from cloudgpu.app.planning.planner import Planned, PlanRequest, Preflight, make_plan
+from cloudgpu.app.planning.registry_images import RegistryImages
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.backends.lifecycle.reuse import matches
 from cloudgpu.cli.context import CliContext

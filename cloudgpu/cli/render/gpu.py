@@ -8,8 +8,7 @@ from typing import Any
 from cloudgpu.catalog.compatibility import FrameworkImage, Profile, TorchWheels
 from cloudgpu.catalog.gpu_spec import spec_name
 from cloudgpu.catalog.hardware import Gpu
-from cloudgpu.catalog.ranking import Offer
-from cloudgpu.catalog.replacements import Replacement
+from cloudgpu.catalog.ranking import Offer, Replacement
 from cloudgpu.cli.render.gpus import availability_remark, format_price, format_price_age, offer_json
 from cloudgpu.cli.terminal.number_format import amount, money
 from cloudgpu.cli.terminal.panel import Row

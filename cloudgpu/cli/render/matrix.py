@@ -11,7 +11,7 @@ from cloudgpu.cli.terminal.number_format import age, duration, format_time, mone
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.errors import RemoteCommandError, TeardownError
-from cloudgpu.recipe.units import DurationS
+from cloudgpu.recipe.field_types import DurationS
 from cloudgpu.run.metrics import Measured
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.matrix_records import MatrixRecord

@@ -8,7 +8,12 @@ from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.plan.candidates.candidate import Candidate
-from cloudgpu.plan.candidates.explain import ORDER_DESCRIPTIONS, CandidateExplanation, Group, group_by_rule
+from cloudgpu.plan.candidates.candidate_list import (
+    ORDER_DESCRIPTIONS,
+    CandidateExplanation,
+    ExplanationGroup,
+    group_by_rule,
+)
 from cloudgpu.plan.capacity import is_reserved
 from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.plan.plan import Plan, format_hourly_rate
@@ -56,7 +61,7 @@ def _explanations(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> Itera
         yield f"there are no offers: the catalog does not contain the hardware that {plan.recipe.name} requests"
 
 
-def _rejected_lines(group: Group) -> Iterator[str]:
+def _rejected_lines(group: ExplanationGroup) -> Iterator[str]:
     """Yield one line per type: the reason if only one offer was rejected, otherwise the zones or regions."""
     of_type: dict[str, list[CandidateExplanation]] = {}
     for verdict in group.verdicts:

@@ -7,7 +7,7 @@ from typing import Any
 from cloudgpu.cli.terminal.number_format import format_time, relative_time
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
-from cloudgpu.recipe.units import DurationS
+from cloudgpu.recipe.field_types import DurationS
 from cloudgpu.rehearsal.client import NodeInfo, RehearsalClient, RehearsalStatus
 from cloudgpu.text import command
 

@@ -8,8 +8,8 @@ from cloudgpu.launch.environment import ProcessSlot, launch_slots, process_slots
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.launch.ports import port_after
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
+from cloudgpu.recipe.launch_sections import DIST_KINDS, LOCAL_KINDS, kvstore_kind
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.launch import DIST_KINDS, LOCAL_KINDS, kvstore_kind
 
 _SERVERS_PER_NODE = 1
 

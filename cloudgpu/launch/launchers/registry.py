@@ -12,9 +12,9 @@ from cloudgpu.launch.launchers.mpirun import mpirun
 from cloudgpu.launch.launchers.parameter_servers import kvstore, tf_config
 from cloudgpu.launch.launchers.torchrun import torchrun
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
+from cloudgpu.recipe.launch_sections import SideService
 from cloudgpu.recipe.problem import suggestion
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.launch import SideService
 
 Launcher = Callable[[Recipe, Inventory, LaunchContext], tuple[NodeLaunch, ...]]
 

@@ -1,16 +1,17 @@
-"""Atomic file writes, and file locks that the kernel releases when their holder exits."""
+"""Atomic file writes, file locks that the kernel releases, data that outlives a run, and UTC timestamps."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
+import sys
 import tempfile
+import time
 from contextlib import contextmanager
 from typing import Any, Iterator
 
-from .errors import DamagedError
-from .untrusted_data import parse_json_object
+from .untrusted_data import DamagedError, parse_json_object
 
 
 def write_json(path: str, value: dict[str, Any]) -> None:
@@ -77,3 +78,18 @@ def _sync_folder(folder: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def agent_folder(name: str) -> str:
+    """Return the path of a directory next to the agent's file, such as `~/.cloudgpu/data`. It need not exist yet."""
+    return os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), name)
+
+
+def utc(seconds: float) -> str:
+    """Format seconds since the epoch as `2026-11-21T05:00:00Z`."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def now() -> str:
+    """Return the current time, formatted by `utc`."""
+    return utc(time.time())

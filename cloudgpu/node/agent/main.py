@@ -9,14 +9,13 @@ import sys
 from typing import Any, Sequence
 
 from . import proc
-from .errors import AgentError
 from .heartbeat import LONG_VERBS, Heartbeat
-from .untrusted_data import parse_json
+from .untrusted_data import AgentError, parse_json
 
 # The modules are imported on demand, so that `status` does not wait for the imports of the download modules.
 _VERBS = {
     "probe": "probe:verb",
-    "describe": "describe:verb",
+    "describe": "probe:describe",
     "env": "environments.environment:verb",
     "setup": "environments.setup:verb",
     "image": "containers.image:verb",
@@ -25,13 +24,13 @@ _VERBS = {
     "hand": "fetch.serve_peers:verb",
     "keep": "checkpoints.upload:verb",
     "kept": "checkpoints.upload:kept",
-    "mount": "mounts.mount:verb",
-    "unmount": "mounts.mount:unmount",
-    "start": "gang.start:verb",
+    "mount": "mount:verb",
+    "unmount": "mount:unmount",
+    "start": "gang.start_stop:verb",
     "status": "gang.status:verb",
-    "busy": "gang.busy:verb",
+    "busy": "gang.status:report_busy",
     "follow": "gang.follow:verb",
-    "stop": "gang.stop:verb",
+    "stop": "gang.start_stop:stop",
     "lease": "leases.lease:verb",
     "leave": "leases.cleanup:verb",
 }

@@ -1,21 +1,25 @@
-"""`probe`: report the facts that the health check evaluates."""
+"""`probe` reports the facts that the health check evaluates; `describe` reports a host for the inventory. Read-only."""
 
 from __future__ import annotations
 
 import grp
+import importlib.util
 import os
 import pwd
 import shutil
 import socket
+import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable
 
-from . import bounded_tool, cuda
+from . import subprocess_tool
+from .containers.docker_api import engine_state
+from .files import now
+from .gpus import check_cuda, unknown_cuda
 from .untrusted_data import MALFORMED, parse_json_object, require_integer, require_number, text
-from .utc import now
 
 _NVIDIA_SMI = (
     "nvidia-smi",
@@ -26,6 +30,8 @@ _TOOL_S = 30.0
 """Time limit for a tool, in seconds. The probe must respond even if a broken driver makes a tool hang."""
 _FI_INFO = ("/opt/amazon/efa/bin/fi_info", "fi_info")
 _MIB = 1 << 20
+_DESCRIBE_TOOL_S = 15.0
+_VIRTUAL_PREFIXES = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "tun", "tap")
 
 
 def verb(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
@@ -138,21 +144,21 @@ def _bootstrap_facts(state: str, step: str = "", error: str = "") -> dict[str, A
 def _gpus() -> tuple[list[dict[str, Any]], str]:
     if shutil.which(_NVIDIA_SMI[0]) is None:
         return [], ""
-    exit_code, text = bounded_tool.run(_NVIDIA_SMI, _TOOL_S)
+    exit_code, text = subprocess_tool.run_bounded(_NVIDIA_SMI, _TOOL_S)
     if exit_code:
-        return [], f"nvidia-smi: {bounded_tool.last_line(text) or f'exit code {exit_code}'}"
+        return [], f"nvidia-smi: {subprocess_tool.last_line(text) or f'exit code {exit_code}'}"
     try:
         return parse_gpus(text), ""
     except ValueError:
-        return [], f"nvidia-smi: {bounded_tool.last_line(text)}"
+        return [], f"nvidia-smi: {subprocess_tool.last_line(text)}"
 
 
 def _cuda(gpus: list[dict[str, Any]], bootstrap: str) -> dict[str, Any]:
     if not gpus:
-        return cuda.unknown("nvidia-smi lists no GPU")
+        return unknown_cuda("nvidia-smi lists no GPU")
     if bootstrap in ("running", "rebooting"):
-        return cuda.unknown("the bootstrap is running")
-    return cuda.check(_root(), gpus[0]["driver"])
+        return unknown_cuda("the bootstrap is running")
+    return check_cuda(_root(), gpus[0]["driver"])
 
 
 def _efa() -> list[str]:
@@ -165,10 +171,52 @@ def _efa() -> list[str]:
     tool = next((tool for tool in _FI_INFO if shutil.which(tool)), None)
     if devices or tool is None:
         return devices
-    exit_code, text = bounded_tool.run((tool, "-p", "efa", "-t", "FI_EP_RDM"), _TOOL_S)
+    exit_code, text = subprocess_tool.run_bounded((tool, "-p", "efa", "-t", "FI_EP_RDM"), _TOOL_S)
     return [] if exit_code else parse_fi_info(text)
 
 
 def _root() -> str:
     """Return the prefix for system paths; empty except on simulated nodes without a separate file system."""
     return os.environ.get("CLOUDGPU_NODE_ROOT", "")
+
+
+def describe(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
+    """Print the host's facts."""
+    facts: list[dict[str, Any]] = []
+    describe({}, facts.append)
+    copied = ("python", "hostname", "cpus", "memory_mib", "disk_free_mib", "gpus", "gpu_error", "cuda", "utc")
+    emit(
+        {
+            **{name: facts[0][name] for name in copied},
+            "addresses": _addresses(),
+            "docker": _output_of(["docker", "--version"]),
+            "engine": engine_state(gpus=bool(facts[0]["gpus"])),
+            "container_toolkit": any(shutil.which(tool) for tool in ("nvidia-ctk", "nvidia-container-runtime")),
+            "venv": importlib.util.find_spec("ensurepip") is not None,
+            "uv": shutil.which("uv") is not None,
+            "packages": next((tool for tool in ("apt-get", "dnf", "yum", "zypper") if shutil.which(tool)), ""),
+            "root": os.getuid() == 0 or _output_of(["sudo", "-n", "id", "-u"]) == "0",
+        }
+    )
+
+
+def _addresses() -> list[dict[str, str]]:
+    """Return the interfaces and their IPv4 addresses, excluding container and tunnel interfaces."""
+    addresses = []
+    for line in _output_of(["ip", "-o", "-4", "addr", "show"]).splitlines():
+        words = line.split()
+        if len(words) > 3 and words[2] == "inet" and not words[1].startswith(_VIRTUAL_PREFIXES):  # noqa: PLR2004
+            addresses.append({"interface": words[1], "address": words[3].partition("/")[0]})
+    return addresses
+
+
+def _output_of(argv: list[str]) -> str:
+    """Return a tool's standard output, or an empty string if the tool is missing, fails or hangs."""
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_DESCRIBE_TOOL_S,
+            check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else ""

@@ -1,4 +1,4 @@
-"""Run a slow command-line tool: stream its output, quote its last lines on failure, and kill it if the agent dies."""
+"""Run tools: slow ones with streamed output, and others with a time limit that holds if they cannot be killed."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ import os
 import re
 import selectors
 import subprocess
+import threading
 import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Sequence
 
 from . import proc
-from .errors import AgentError
+from .untrusted_data import AgentError
 
 _KEPT_LINES = 15
 _SHOWN_CHARACTERS = 400
 _PROGRESS_S = 10.0
 _CREDENTIALS = re.compile(r"(\w+://)[^/\s@]+@")
+TIMED_OUT = 124
+"""Exit code of a tool that did not respond in time."""
+REAPER = "cloudgpu-reaper"
+"""Name of the threads that wait for tools that could not be killed."""
+_KILL_S = 2.0
+"""Seconds to wait for a killed tool. In an uninterruptible system call, it only exits when the call returns."""
 
 
 @dataclass(frozen=True)
@@ -135,3 +142,33 @@ def _hint(text: str, otherwise: str) -> str:
     if "ensurepip" in text:
         return "on the node, install python3-venv (apt-get install python3-venv) or uv"
     return otherwise
+
+
+def run_bounded(argv: Sequence[str], limit_s: float, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Return a tool's exit code and output. Kill a tool that hangs, and return `TIMED_OUT` for it."""
+    tool = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=None if environment is None else dict(environment),
+    )
+    try:
+        output, _ = tool.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        tool.kill()
+        try:
+            tool.communicate(timeout=_KILL_S)
+        except subprocess.TimeoutExpired:
+            if tool.stdout is not None:
+                tool.stdout.close()
+            # A thread waits for the tool, so that this process does not. It ends with the tool, or with this process.
+            threading.Thread(target=tool.wait, name=REAPER, daemon=True).start()
+        return TIMED_OUT, f"no response within {limit_s:.0f} s"
+    return tool.returncode, output.decode("utf-8", "replace")
+
+
+def last_line(text: str) -> str:
+    """Return the last line that is not empty."""
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else ""

@@ -1,4 +1,4 @@
-"""Parse untrusted data: output of other programs, messages from other nodes, and files that may be corrupt."""
+"""Parse untrusted data: output of other programs, messages of other nodes, files that may be corrupt; and errors."""
 
 from __future__ import annotations
 
@@ -62,3 +62,17 @@ def raise_malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
         # Show a missing key or the exception's type, but not its text, which may repeat a secret from the input.
         why = f"missing {malformed}" if isinstance(malformed, KeyError) else type(malformed).__name__
         raise error(why) from None
+
+
+class AgentError(Exception):
+    """An expected failure. `hint` is the next step for the user, and `code` identifies the failure for programs."""
+
+    def __init__(self, message: str, *, hint: str = "", code: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.code = code
+
+
+class DamagedError(AgentError, ValueError):
+    """One of the agent's files is corrupt."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cloudgpu.node.mounts.options import LUSTRE, MOUNTPOINT_PACKAGE, NFS, lustre_source, s3_endpoint
+from cloudgpu.node.mounts import LUSTRE, MOUNTPOINT_PACKAGE, NFS, lustre_source, s3_endpoint
 from cloudgpu.recipe.storage_kinds import StorageKind
 
 

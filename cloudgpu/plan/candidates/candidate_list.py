@@ -1,10 +1,10 @@
-"""Compute the candidates in failover order, and the exclusions with their reasons."""
+"""Compute the candidates in failover order, and explain why each possible candidate was kept or excluded."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 from cloudgpu.catalog import InstanceType
 from cloudgpu.plan import costs, storage
@@ -14,6 +14,17 @@ from cloudgpu.plan.candidates.exclusions import Exclusion
 from cloudgpu.plan.costs import items_besides_nodes, transfer_items
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.schema import Prefer
+
+SortKey = tuple[Decimal | int, ...]
+"""Sort key of a candidate; the lowest key is tried first."""
+ORDER_DESCRIPTIONS: Final = {
+    "order": "hardware, regions and zones in the order of the recipe",
+    "price": "the lowest hourly price of the whole cluster first",
+    "speed": "the highest peak FP16 rate per node first, then the fastest network",
+    "region": "regions in the order of the recipe, then hardware",
+    "spot": "spot before on-demand",
+}
+"""`resources.prefer` -> description of the order."""
 
 
 @dataclass(frozen=True)
@@ -104,16 +115,12 @@ def candidate_price(
     return instance_type.on_demand_usd[region], instance_type.price_read_on(region), instance_type.source
 
 
-SortKey = tuple[Decimal | int, ...]
-"""Sort key of a candidate; the lowest key is tried first."""
-
-
 def sort_candidates(question: PlannerInput, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     """Sort candidates from the recipe's order into the order in which they are tried.
 
     Candidates that recently had no capacity come last.
     """
-    sort_key = RULES[question.recipe.resources.prefer]
+    sort_key = SORT_RULES[question.recipe.resources.prefer]
     refused = question.quotes.refused
     return tuple(sorted(candidates, key=lambda candidate: (candidate.key in refused, sort_key(question, candidate))))
 
@@ -143,10 +150,127 @@ def _by_market(_question: PlannerInput, candidate: Candidate) -> SortKey:
     return (candidate.market != "spot",)
 
 
-RULES: Final[Mapping[Prefer, Callable[[PlannerInput, Candidate], SortKey]]] = {
+SORT_RULES: Final[Mapping[Prefer, Callable[[PlannerInput, Candidate], SortKey]]] = {
     "order": _by_order,
     "price": _by_price,
     "speed": _by_speed,
     "region": _by_region,
     "spot": _by_market,
 }
+
+
+@dataclass(frozen=True)
+class CandidateExplanation:
+    """The decision to keep or exclude a type in one region, zone and market, with its reason."""
+
+    instance_type: str
+    region: str
+    """Region; empty if the decision applies to every region."""
+    zone: str
+    """Zone; empty if the decision applies to every zone."""
+    market: Market | None
+    """Market; None if the decision applies to every market."""
+    kept: bool
+    place: int | None
+    """Position in the order in which candidates are tried, from 1; None if excluded."""
+    rule: str
+    """Rule that excluded the candidate or determined its position."""
+    why: str
+    fix: str = ""
+
+    @property
+    def label(self) -> str:
+        """Name for messages, such as `p3dn.24xlarge in us-east-1c on-demand`, without empty fields."""
+        where = self.zone or self.region
+        return " ".join(
+            [self.instance_type, *(["in " + where] if where else []), *([self.market] if self.market else [])]
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the documented JSON form. A null region, zone or market means all regions, zones or markets."""
+        return {name: value if value != "" else None for name, value in vars(self).items()} | {"why": self.why}
+
+
+@dataclass(frozen=True)
+class ExplanationGroup:
+    """All explanations that one rule produced."""
+
+    rule: str
+    kept: bool
+    verdicts: tuple[CandidateExplanation, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of explanations."""
+        return len(self.verdicts)
+
+
+def explain_candidates(question: PlannerInput) -> tuple[CandidateExplanation, ...]:
+    """Explain every decision: first the candidates, in the order in which they are tried, then the exclusions."""
+    kept = tuple(_explain_candidates(question, find_candidates(question).candidates))
+    excluded = tuple(verdict for instance_type in question.types for verdict in _explain_type(question, instance_type))
+    return (*kept, *excluded)
+
+
+def group_by_rule(verdicts: Iterable[CandidateExplanation]) -> tuple[ExplanationGroup, ...]:
+    """ExplanationGroup the explanations by rule, in the order in which the rules first occur."""
+    groups: dict[tuple[str, bool], list[CandidateExplanation]] = {}
+    for verdict in verdicts:
+        groups.setdefault((verdict.rule, verdict.kept), []).append(verdict)
+    return tuple(ExplanationGroup(rule, kept, tuple(members)) for (rule, kept), members in groups.items())
+
+
+def _explain_candidates(question: PlannerInput, candidates: Iterable[Candidate]) -> Iterator[CandidateExplanation]:
+    prefer = question.recipe.resources.prefer
+    for place, candidate in enumerate(candidates, start=1):
+        late = candidate.key in question.quotes.refused
+        rule = "cool-down" if late else prefer
+        why = "no capacity recently: tried last" if late else ORDER_DESCRIPTIONS[prefer]
+        yield CandidateExplanation(
+            candidate.instance_type,
+            candidate.region,
+            candidate.zone,
+            candidate.market,
+            kept=True,
+            place=place,
+            rule=rule,
+            why=why,
+        )
+
+
+def _explain_type(question: PlannerInput, instance_type: InstanceType) -> Iterator[CandidateExplanation]:
+    unfit = exclusions.type_exclusions(question, instance_type)
+    if unfit:
+        yield from (_explain_exclusion(instance_type, "", "", exclusion) for exclusion in unfit)
+        return
+    for market in question.markets:
+        if market not in question.markets_of(instance_type):
+            why = Exclusion("market", f"AWS does not offer {instance_type.name} as {market}")
+            yield _explain_exclusion(instance_type, "", "", why, market)
+    for region in question.regions:
+        yield from _explain_region(question, instance_type, region)
+
+
+def _explain_region(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[CandidateExplanation]:
+    if region not in question.catalog.regions:
+        yield _explain_exclusion(instance_type, region, "", Exclusion("region", f"unknown region {region}"))
+        return
+    unfit = exclusions.region_exclusions(question, instance_type, region)
+    if unfit:
+        yield from (_explain_exclusion(instance_type, region, "", exclusion) for exclusion in unfit)
+        return
+    usable = exclusions.usable_zones(question, instance_type, region)
+    for zone in question.zones_offering(instance_type, region):
+        if zone not in usable:
+            yield from (
+                _explain_exclusion(instance_type, region, zone, exclusion)
+                for exclusion in exclusions.zone_exclusions(question, instance_type, region, zone)
+            )
+
+
+def _explain_exclusion(
+    instance_type: InstanceType, region: str, zone: str, why: Exclusion, market: Market | None = None
+) -> CandidateExplanation:
+    return CandidateExplanation(
+        instance_type.name, region, zone, market, kept=False, place=None, rule=why.check, why=why.message, fix=why.fix
+    )

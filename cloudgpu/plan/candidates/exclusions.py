@@ -8,14 +8,12 @@ from typing import Final
 from cloudgpu.catalog import InstanceType
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.plan.capacity import is_reserved, unsuitable_reasons
+from cloudgpu.plan.checks.container_and_driver import container_unfit, cuda_unfit, driver_unfit, modules_unfit
 from cloudgpu.plan.checks.rule import Reason, RegionRule, TypeRule, ZoneRule, region_rule, type_rule, zone_rule
-from cloudgpu.plan.checks.software_container import container_unfit
-from cloudgpu.plan.checks.software_driver import cuda_unfit, driver_unfit, modules_unfit
 from cloudgpu.plan.checks.software_torch import torch_unfit
-from cloudgpu.plan.checks.storage_region import storage_in_other_region
 from cloudgpu.plan.network_access import GATEWAYS, elastic_ips
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.storage import can_mount
+from cloudgpu.plan.storage import can_mount, storage_in_other_region
 from cloudgpu.plan.subnets import network_problem
 from cloudgpu.text import command, plural
 

@@ -1,10 +1,13 @@
-"""Check environment variables, secrets and the registry login."""
+"""Check a recipe's environment: variables, secrets, the container, its image, and the login to the image's registry."""
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
+from cloudgpu.plan.named_resources import ImageSeen
+from cloudgpu.plan.plan import Severity
+from cloudgpu.recipe.rules.launch import flag_problems, hides_the_system
 from cloudgpu.recipe.rules.text import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import command
@@ -12,7 +15,6 @@ from cloudgpu.text import command
 _PUBLIC: Final = ("nvcr.io/nvidia/", "public.ecr.aws/")
 _PRIVATE: Final = re.compile(r"^(nvcr\.io/|[a-z0-9-]+\.azurecr\.io/|[a-z0-9-]+-docker\.pkg\.dev/)")
 """Registries that require a login, except for the public repositories in `_PUBLIC`. ECR logins are automatic."""
-
 _KEYS: Final = (
     ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
     ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")),
@@ -28,6 +30,11 @@ _KEYS: Final = (
 )
 _SECRET_NAME: Final = re.compile(r"(?:SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY)$", re.IGNORECASE)
 _KEYLIKE: Final = re.compile(r"^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/_=.-]{16,}$")
+SETUP_IN_IMAGE: Final = "setup runs once per node, in the container's image; ranks run in the local image that it makes"
+_IMAGE_PLATFORM: Final = "linux/amd64"
+"""Platform of every instance type in the catalog."""
+_UNKNOWN: Final[Severity] = "unknown"
+_WARNING: Final[Severity] = "warning"
 
 
 @check("secrets", "note", "The plan shows which of your environment variables a run would use.")
@@ -60,7 +67,7 @@ def secrets_set(case: CheckInput) -> Iterator[Issue]:
 )
 def no_credentials_in_recipe(case: CheckInput) -> Iterator[Issue]:
     """Report values that look like credentials, without showing them."""
-    for field, name, value in _texts(case.question.recipe):
+    for field, name, value in _texts_with_secrets(case.question.recipe):
         kind = next((kind for kind, pattern in _KEYS if pattern.search(value)), "")
         if not kind and _SECRET_NAME.search(name) and _KEYLIKE.match(value):
             kind = "a secret"
@@ -114,7 +121,7 @@ def required_variables(recipe: Recipe) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*recipe.environment.secrets, *([password] if password else [])]))
 
 
-def _texts(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+def _texts_with_secrets(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     """Yield (field, variable name or empty, text) for the fields that are searched for credentials."""
     for name, text in recipe.environment.env.items():
         yield f"environment.env.{name}", name, text
@@ -125,3 +132,103 @@ def _texts(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
         yield "environment.container.flags", "", flag
     for data in recipe.data:
         yield f"data.{data.name}", "", data.source
+
+
+def runs_setup_in_image(recipe: Recipe) -> bool:
+    """Return True if the recipe has a setup and a container."""
+    return bool(recipe.setup) and recipe.environment.container is not None
+
+
+@check("container", "warning", "Runs in a container are not started on nodes that cannot run containers.")
+def container_runs(case: CheckInput) -> Iterator[Issue]:
+    """Report a container in a rehearsal, whose nodes cannot run containers."""
+    recipe = case.question.recipe
+    container = recipe.environment.container
+    if container is not None and case.question.rehearsed:
+        fix = "add a rehearsal section with another environment to the recipe"
+        what = "setup and the command are" if recipe.setup else "the command is"
+        yield Issue(f"{what} not run, because rehearsal nodes cannot run containers: {container.image}", fix)
+
+
+@check("container-setup", "note", "The result of setup stays on the nodes as a local image.")
+def setup_runs_in_image(case: CheckInput) -> Iterator[Issue]:
+    """Report that setup runs in the image, and how the result is stored."""
+    if runs_setup_in_image(case.question.recipe) and not case.question.rehearsed:
+        yield Issue(SETUP_IN_IMAGE)
+
+
+@check(
+    "container-flags",
+    "error",
+    "Flags that conflict with cloudgpu's own make the container fail at startup or outlive the run.",
+)
+def flags_fit(case: CheckInput) -> Iterator[Issue]:
+    """Report entries of `environment.container.flags` that are invalid or that cloudgpu sets itself."""
+    container = case.question.recipe.environment.container
+    for flag, problem in flag_problems(container.flags if container else ()):
+        # The value after the equals sign may be a secret.
+        yield Issue(f"{flag.partition('=')[0]}: {problem}", "remove it from environment.container.flags")
+
+
+@check("container-mounts", "error", "Data mounted over a system directory hides files that the image needs.")
+def mounts_hide_nothing(case: CheckInput) -> Iterator[Issue]:
+    """Report data or storage whose mount point would hide files that the image needs."""
+    recipe = case.question.recipe
+    if recipe.environment.container is None:
+        return
+    data_paths = [(f"data {data.name}", data.to) for data in recipe.data]
+    storage_paths = [(f"storage {storage.name}", storage.to) for storage in recipe.storage]
+    for name, path in [*data_paths, *storage_paths]:
+        if hides_the_system(path):
+            yield Issue(
+                f"{name} at {path} would hide the image's own files", "choose another directory, for example /data"
+            )
+
+
+@check("image-there", "error", "Nodes that wait for an image that cannot be pulled cost money and do nothing.")
+def image_exists(case: CheckInput) -> Iterator[Issue]:
+    """Report an image that does not exist, that the registry denies access to, or that could not be checked."""
+    image = _found_image(case)
+    if image is None or image.presence == "there":
+        return
+    if image.presence == "unknown":
+        yield Issue(f"cannot tell whether {image.image} can be pulled: {image.why}", severity="unknown")
+        return
+    fix = "correct environment.container.image"
+    if image.presence == "refused":
+        fix = "check environment.container.image, login and password"
+    yield _image_issue(case, image, image.why, fix)
+
+
+@check("image-machine", "error", "An image for another CPU architecture fails at its first command.")
+def image_fits_machine(case: CheckInput) -> Iterator[Issue]:
+    """Report an image that is not built for x86_64, the architecture of every instance type."""
+    image = _found_image(case)
+    if image is None or not image.platforms or _IMAGE_PLATFORM in image.platforms:
+        return
+    built_for = f"{image.image} is built for {', '.join(image.platforms)}"
+    if case.question.hosts is not None:
+        yield Issue(f"{built_for}; the architecture of these hosts was not checked", severity="unknown")
+        return
+    fix = f"choose a tag that is built for {_IMAGE_PLATFORM}"
+    yield _image_issue(case, image, f"{built_for}, but the nodes are {_IMAGE_PLATFORM}", fix)
+
+
+def _found_image(case: CheckInput) -> ImageSeen | None:
+    container = case.question.recipe.environment.container
+    return None if container is None else case.question.quotes.survey.of_image(container.image)
+
+
+def _image_issue(case: CheckInput, image: ImageSeen, message: str, fix: str) -> Issue:
+    """Return an issue, with a lower severity if nodes may still be able to run the image.
+
+    The severity is lower if the image name refers to a different registry on the nodes, or if the nodes may already
+    have the image.
+    """
+    recipe, severity = case.question.recipe, None
+    may_have_image = case.question.hosts is not None or bool(recipe.resources.image)
+    if image.on_loopback:
+        message, fix, severity = f"{message}; on a node, this address is a different registry", "", _UNKNOWN
+    elif may_have_image and recipe.environment.container is not None and recipe.environment.container.pull == "missing":
+        message, severity = f"{message}; only nodes that already have the image can run it", _WARNING
+    return Issue(message, fix, severity)

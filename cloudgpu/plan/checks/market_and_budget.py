@@ -6,7 +6,7 @@ from datetime import timedelta
 from cloudgpu.plan.capacity import reservation_notes
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.plan import breakdown, longest_expiry_within, unpriced_suffix
-from cloudgpu.recipe.units import DurationS
+from cloudgpu.recipe.field_types import DurationS
 from cloudgpu.text import command, plural
 
 PRICES_STALE = timedelta(days=30)

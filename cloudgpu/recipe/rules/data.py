@@ -9,8 +9,7 @@ from typing import Final
 
 from cloudgpu.bounds import MAX_VOLUME_GIB
 from cloudgpu.recipe.problem import FieldPath, Problem
-from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.storage import Data, Make
+from cloudgpu.recipe.schema import Data, Make, Recipe
 from cloudgpu.recipe.sources import COPIED, MOUNTED, Source, source_of
 from cloudgpu.recipe.storage_kinds import LUSTRE_STEP_GIB, SMALLEST_LUSTRE_GIB, is_lustre_size
 

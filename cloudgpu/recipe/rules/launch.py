@@ -1,4 +1,4 @@
-"""Validation rules for what the nodes execute: launchers, scripts, `docker run` options, and the limits of `execve`.
+"""Validation rules for what the nodes execute: launchers, services, scripts, `docker run` options, `execve` limits.
 
 Linux rejects any argument or NAME=VALUE string of 128 KiB or more (MAX_ARG_STRLEN), and a total above a quarter of
 the stack limit. A recipe that exceeds either limit would fail on every node after the launch.
@@ -11,10 +11,12 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from cloudgpu import bounds
+from cloudgpu.errors import RecipeError
 from cloudgpu.recipe import template
+from cloudgpu.recipe.launch_sections import DIST_KINDS, LOCAL_KINDS, RANK_PER_NODE_LAUNCHERS, Endpoint, kvstore_kind
 from cloudgpu.recipe.problem import FieldPath, Problem, suggestion
+from cloudgpu.recipe.rules.text import RUN_PORTS
 from cloudgpu.recipe.schema import Environment, Recipe, Scalar
-from cloudgpu.recipe.sections.launch import DIST_KINDS, LOCAL_KINDS, RANK_PER_NODE_LAUNCHERS, kvstore_kind
 from cloudgpu.recipe.template import variable_name
 
 _PLACEHOLDER: Final = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
@@ -72,6 +74,7 @@ _EXPORTS_BY_SSH: Final = frozenset({"mpirun", "deepspeed"})
 _POINTER: Final = 8
 _LONGEST_PATH: Final = "x" * 4095
 """Placeholder for a node path that is not known yet, at the maximum length: PATH_MAX without the terminating NUL."""
+_SSH_PORT: Final = 22
 
 
 def script_problems(script: str, recipe: Recipe, path: FieldPath) -> Iterator[Problem]:
@@ -137,6 +140,62 @@ def parameter_server_problems(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("launch", "servers_per_node"), "expected 1 or more: a distributed KVStore needs servers")
 
 
+def service_launcher_problems(recipe: Recipe) -> Iterator[Problem]:
+    """Require `launch.service` if the launcher is `service`, and reject it with other launchers."""
+    launch = recipe.launch
+    if launch.launcher == "service" and launch.service is None:
+        yield Problem(
+            ("launch", "service"), "required by the service launcher; set the service's port, for example {port: 8888}"
+        )
+    if launch.launcher != "service" and launch.service is not None:
+        message = f"applies only to the service launcher, not to {launch.launcher}; move the service to launch.beside"
+        yield Problem(("launch", "service"), message)
+
+
+def service_name_problems(recipe: Recipe) -> Iterator[Problem]:
+    """Require every service to have a unique name and a free port."""
+    names: set[str] = set()
+    ports: dict[int, str] = {_SSH_PORT: "the SSH server"}
+    for index, service in enumerate(recipe.launch.beside):
+        if service.name in names:
+            yield Problem(("launch", "beside", index, "name"), f"another service is already named {service.name}")
+        names.add(service.name)
+    for path, name, endpoint in endpoints(recipe):
+        if endpoint.port in RUN_PORTS:
+            message = f"ports {RUN_PORTS.start}-{RUN_PORTS.stop - 1} are reserved for cloudgpu; choose another port"
+            yield Problem((*path, "port"), message)
+        elif endpoint.port in ports:
+            yield Problem(
+                (*path, "port"), f"port {endpoint.port} is already used by {ports[endpoint.port]}; choose another port"
+            )
+        ports.setdefault(endpoint.port, name)
+
+
+def service_reference_problems(recipe: Recipe) -> Iterator[Problem]:
+    """Reject token variables that the environment already sets, and unknown placeholders in commands and pages."""
+    taken = {**dict.fromkeys(recipe.environment.env, "env"), **dict.fromkeys(recipe.environment.secrets, "secrets")}
+    for path, _, endpoint in endpoints(recipe):
+        if endpoint.token in taken:
+            message = f"{endpoint.token} is also in environment.{taken[endpoint.token]}; remove it there"
+            yield Problem((*path, "token"), message)
+        if "{token}" in endpoint.page and endpoint.token is None:
+            yield Problem((*path, "page"), "uses {token}, but the service has no token; add token: VARIABLE_NAME")
+        if set("{}") & set(endpoint.page.replace("{token}", "")):
+            yield Problem((*path, "page"), "the only placeholder allowed here is {token}")
+    names = (*template.placeholders(recipe), *template.SERVICE_NAMES)
+    for index, service in enumerate(recipe.launch.beside):
+        for message in template.placeholder_problems(service.command, names):
+            yield Problem(("launch", "beside", index, "command"), message)
+
+
+def endpoints(recipe: Recipe) -> Iterator[tuple[FieldPath, str, Endpoint]]:
+    """Yield the field path, name and endpoint of every service in a recipe."""
+    if recipe.launch.service is not None:
+        yield ("launch", "service"), recipe.name, recipe.launch.service
+    for index, service in enumerate(recipe.launch.beside):
+        yield ("launch", "beside", index), service.name, service
+
+
 def flag_problems(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield a (flag, problem) pair for every flag that a recipe may not add."""
     for flag in flags:
@@ -158,6 +217,22 @@ def hides_the_system(path: PurePosixPath | str) -> bool:
     """Return True if a mount at this path would hide files that the container needs to run."""
     place = PurePosixPath(path)
     return str(place) in _RESERVED_DIRECTORIES or any(place.is_relative_to(directory) for directory in _RESERVED_TREES)
+
+
+def samples_per_step(recipe: Recipe) -> int | None:
+    """Return the samples per step across all ranks; None if the recipe does not set a whole number above 0."""
+    batch = recipe.launch.global_batch
+    if batch is None or isinstance(batch, int):
+        return batch
+    try:
+        words = template.argv(batch, recipe.params)
+    except RecipeError:
+        return None
+    text = words[0] if len(words) == 1 else ""
+    try:
+        return bounds.parse_whole_number(text, least=1)
+    except ValueError:
+        return None
 
 
 def argument_size_problems(recipe: Recipe) -> Iterator[Problem]:

@@ -11,7 +11,6 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from cloudgpu.recipe import template
-from cloudgpu.recipe.batch import samples_per_step
 from cloudgpu.recipe.problem import FieldPath, Problem, suggestion
 from cloudgpu.recipe.rules.data import (
     checkpoint_target_problems,
@@ -27,10 +26,13 @@ from cloudgpu.recipe.rules.launch import (
     kvstore_problems,
     parameter_server_problems,
     ranks_per_node_problems,
+    samples_per_step,
     script_problems,
+    service_launcher_problems,
+    service_name_problems,
+    service_reference_problems,
     setup_problems,
 )
-from cloudgpu.recipe.rules.services import service_launcher_problems, service_name_problems, service_reference_problems
 from cloudgpu.recipe.schema import Environment, Recipe
 
 _LONGEST_WORK_S: Final = 100 * 366 * 86400

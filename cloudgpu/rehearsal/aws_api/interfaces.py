@@ -11,7 +11,7 @@ from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
 from cloudgpu.rehearsal.faults.node_faults import NodeFault
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.values import NodeReport, NodeSpec, Opened, PoweredOff, RoleCredentials, StartedNode
-from cloudgpu.rehearsal.server.access_keys import AccessKey
+from cloudgpu.rehearsal.server.sigv4 import AccessKey
 from cloudgpu.rehearsal.simulated_time import SimulatedTime
 
 

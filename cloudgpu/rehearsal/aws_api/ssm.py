@@ -28,7 +28,7 @@ from cloudgpu.rehearsal.aws_api.dispatch import JsonError
 from cloudgpu.rehearsal.aws_api.ec2.images import IMAGE_FOLDERS, ami_of_parameter
 from cloudgpu.rehearsal.aws_api.ec2.reachability import allowed_traffic
 from cloudgpu.rehearsal.aws_api.iam_service import allows
-from cloudgpu.rehearsal.nodes import sockets
+from cloudgpu.rehearsal.nodes import addresses
 from cloudgpu.rehearsal.state.records import records_of
 
 _CHUNK_BYTES = 1 << 16
@@ -76,7 +76,7 @@ class SsmSessions:
         return Channel(channel_id, token, f"ws://127.0.0.1:{port}/v1/data-channel/{channel_id}?role=publish_subscribe")
 
     def _agent(self, instance_id: str) -> Path:
-        return self._nodes / "instances" / instance_id / "run" / sockets.AGENT_SOCKET
+        return self._nodes / "instances" / instance_id / "run" / addresses.AGENT_SOCKET
 
     def _serve(self, listener: socket.socket, token: str, instance_id: str) -> None:
         with contextlib.suppress(OSError, RehearsalError), listener:
@@ -86,7 +86,7 @@ class SsmSessions:
                 if not hmac.compare_digest(_read_line(client), token.encode()):
                     return
                 client.settimeout(None)
-                with sockets.connect(self._agent(instance_id), None) as agent:
+                with addresses.connect(self._agent(instance_id), None) as agent:
                     to_agent = threading.Thread(target=_copy, args=(client, agent), daemon=True)
                     to_agent.start()
                     _copy(agent, client)

@@ -10,7 +10,7 @@ from typing import Any
 from cloudgpu.decoding import MALFORMED, describe_error
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SETTINGS_BYTES, read_text
-from cloudgpu.recipe.loading.document import parse
+from cloudgpu.recipe.document import parse
 from cloudgpu.recipe.problem import suggestion
 from cloudgpu.rehearsal.faults.api_faults import conditions_from, rule_from
 from cloudgpu.rehearsal.faults.node_faults import node_fault_from

@@ -25,7 +25,7 @@ from cloudgpu import files
 from cloudgpu.decoding import decode_as
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.layout import DocumentFormat, shift_within_limits
-from cloudgpu.rehearsal.nodes import namespaces, record, sockets, visible_paths
+from cloudgpu.rehearsal.nodes import addresses, namespaces, record, visible_paths
 from cloudgpu.rehearsal.nodes.control import ControlServer
 from cloudgpu.rehearsal.nodes.fleet import NodeFleet
 from cloudgpu.rehearsal.nodes.mounts import shared_storage
@@ -149,7 +149,7 @@ async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
     fleet = NodeFleet(settings.directory, seen, isolation, stored.offset_s)
     fleet.credentials = stored.credentials
     control = ControlServer(fleet, lambda: save_state(settings.state, HostState(fleet.offset_s, fleet.credentials)))
-    bound = sockets.bind(settings.directory / "host.sock")
+    bound = addresses.bind(settings.directory / "host.sock")
     _detach(settings.directory / "host.log")
     _LOG.info("host %s with isolation %s", os.getpid(), isolation)
     await fleet.adopt()

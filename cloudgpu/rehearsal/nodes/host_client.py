@@ -18,7 +18,7 @@ from typing import Any
 from cloudgpu.errors import RehearsalError
 from cloudgpu.files import open_descriptor
 from cloudgpu.rehearsal.faults.node_faults import NodeFault, node_fault_json
-from cloudgpu.rehearsal.nodes import sockets
+from cloudgpu.rehearsal.nodes import addresses
 from cloudgpu.rehearsal.nodes.values import (
     Isolation,
     NodeReport,
@@ -137,7 +137,7 @@ class NodeHostClient:
     def running(self) -> bool:
         """Return True if a host is running. This does not start a host."""
         try:
-            sockets.connect(self._socket, 5.0).close()
+            addresses.connect(self._socket, 5.0).close()
         except OSError:
             return False
         return True
@@ -165,7 +165,7 @@ class NodeHostClient:
     def _ask_to_exit(self) -> None:
         """Ask the host to shut down, and wait until it has stopped its nodes. A host without a socket is exiting."""
         try:
-            peer = sockets.connect(self._socket, _CALL_TIMEOUT_S)
+            peer = addresses.connect(self._socket, _CALL_TIMEOUT_S)
         except OSError:
             return
         with peer, peer.makefile("rwb") as stream:
@@ -229,13 +229,13 @@ class NodeHostClient:
     def _reach(self) -> socket.socket:
         for attempt in range(_ATTEMPTS):
             try:
-                return sockets.connect(self._socket, _CALL_TIMEOUT_S)
+                return addresses.connect(self._socket, _CALL_TIMEOUT_S)
             except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
                 # An exiting host still holds the lock, so wait a little before the next attempt.
                 time.sleep(0.1 * attempt)
                 self._spawn()
         try:
-            return sockets.connect(self._socket, _CALL_TIMEOUT_S)
+            return addresses.connect(self._socket, _CALL_TIMEOUT_S)
         except OSError as err:
             raise RehearsalError(
                 f"the node host of {self.directory} did not start: {err}", hint=self._log_hint

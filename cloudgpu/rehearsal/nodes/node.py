@@ -16,9 +16,9 @@ from cloudgpu.rehearsal.faults.node_faults import NodeFault
 from cloudgpu.rehearsal.nodes import addresses, processes
 from cloudgpu.rehearsal.nodes.boot.boot import NodeBoot
 from cloudgpu.rehearsal.nodes.boot.console import Console
-from cloudgpu.rehearsal.nodes.boot.cuda_library import LIBRARY_FILE, installation_command
 from cloudgpu.rehearsal.nodes.boot.images import NO_EGRESS_FILE
 from cloudgpu.rehearsal.nodes.faults import NodeFaults
+from cloudgpu.rehearsal.nodes.gpus import LIBRARY_FILE, installation_command
 from cloudgpu.rehearsal.nodes.mounts import shared_folders
 from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore, Views
 from cloudgpu.rehearsal.nodes.processes import NodeRuntime, NodeTimers

@@ -32,7 +32,7 @@ from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions, Skewed
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
 from cloudgpu.rehearsal.layout import ENDPOINT_FORMAT, FAILURE_FORMAT, RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
-from cloudgpu.rehearsal.server import access_keys
+from cloudgpu.rehearsal.server import sigv4
 from cloudgpu.rehearsal.server.control import ControlApi
 from cloudgpu.rehearsal.server.endpoint import EndpointApplication
 from cloudgpu.rehearsal.server.http_message import Application, HttpRequest, HttpResponse, LargeBodyGuard
@@ -65,7 +65,7 @@ class RehearsalServer:
         self._last_failure = ""
         self._cloud: Any = None
         self._row: dict[str, Any] = {}
-        self.keyring = access_keys.load_or_create(self._files.keys)
+        self.keyring = sigv4.load_or_create(self._files.keys)
         self.faults = FaultRules()
         self.market = Market(self._files.market)
         self.behaviour = ActiveConditions(clock)
@@ -215,11 +215,11 @@ class RehearsalServer:
         if not intact and self._files.root.is_dir():
             write_durably(self._files.endpoint, ENDPOINT_FORMAT.encode(self._row))
         try:
-            intact = access_keys.load(self._files.keys) == self.keyring
+            intact = sigv4.load(self._files.keys) == self.keyring
         except StateError:
             intact = False
         if not intact and self._files.root.is_dir():
-            access_keys.write(self._files.keys, self.keyring)
+            sigv4.write(self._files.keys, self.keyring)
 
     def _close(self) -> None:
         """Finish requests in progress and shut down; the node host keeps running if it still has nodes."""

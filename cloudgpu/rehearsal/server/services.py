@@ -26,19 +26,18 @@ from werkzeug.exceptions import HTTPException
 
 from cloudgpu.aws.service_model.report import record_mismatches, report_file
 from cloudgpu.aws.service_model.responses import find_response_mismatches
-from cloudgpu.rehearsal.aws_api import dispatch, iam_service, pricing, s3, service_quotas, ssm
+from cloudgpu.rehearsal.aws_api import dispatch, fsx_lustre, iam_service, prices, s3, service_quotas, ssm
 from cloudgpu.rehearsal.aws_api.ec2.backend import StrictEc2
-from cloudgpu.rehearsal.aws_api.ec2.regions import disabled_region_error
+from cloudgpu.rehearsal.aws_api.ec2.instance_types import disabled_region_error
 from cloudgpu.rehearsal.aws_api.efs import StrictEfs
-from cloudgpu.rehearsal.aws_api.fsx import lustre
 from cloudgpu.rehearsal.aws_api.iam_service import StrictIam, StrictSts
 from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.scheduler import StrictScheduler
 from cloudgpu.rehearsal.aws_api.ssm import SsmSessions, StrictSsm
+from cloudgpu.rehearsal.server.endpoint import identify
 from cloudgpu.rehearsal.server.error_responses import correct_error, error_response
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.server.http_server import body_error
-from cloudgpu.rehearsal.server.operation import identify
 from cloudgpu.rehearsal.server.sigv4 import Scope
 
 _MODEL_NAMES: Final = {
@@ -49,7 +48,7 @@ _MODEL_NAMES: Final = {
 """Service name in request signatures -> name of the service model, where they differ."""
 _log = logging.getLogger(__name__)
 _GLOBAL = ("iam", "budgets", "cloudfront", "route53")
-_JSON = {"fsx": lustre.ACTIONS, "servicequotas": service_quotas.ACTIONS, "pricing": pricing.ACTIONS}
+_JSON = {"fsx": fsx_lustre.ACTIONS, "servicequotas": service_quotas.ACTIONS, "pricing": prices.ACTIONS}
 _MOTO_HANDLERS = {"iam": StrictIam, "scheduler": StrictScheduler, "ssm": StrictSsm, "sts": StrictSts}
 """Handlers that override single actions of moto's handlers."""
 

@@ -43,11 +43,12 @@ MOVED_MODULES = {
     "cloudgpu.rehearsal.records": "cloudgpu.rehearsal.state.records",
     "cloudgpu.rehearsal.reductions": "cloudgpu.rehearsal.state.store",
     "cloudgpu.rehearsal.store": "cloudgpu.rehearsal.state.store",
-    "cloudgpu.rehearsal.strict.lustre_records": "cloudgpu.rehearsal.aws_api.fsx.records",
+    "cloudgpu.rehearsal.strict.lustre_records": "cloudgpu.rehearsal.aws_api.fsx_records",
     "cloudgpu.rehearsal.strict.own_images": "cloudgpu.rehearsal.aws_api.ec2.images",
     "cloudgpu.rehearsal.aws_api.ec2.baked_images": "cloudgpu.rehearsal.aws_api.ec2.images",
     "cloudgpu.rehearsal.aws_api.ec2.default_members": "cloudgpu.rehearsal.aws_api.ec2.describe",
     "cloudgpu.rehearsal.aws_api.ec2.public_images": "cloudgpu.rehearsal.aws_api.ec2.images",
+    "cloudgpu.rehearsal.aws_api.fsx.records": "cloudgpu.rehearsal.aws_api.fsx_records",
     "cloudgpu.rehearsal.aws_api.launch.launch": "cloudgpu.rehearsal.aws_api.launch.instances",
     "cloudgpu.rehearsal.state.pickling": "cloudgpu.rehearsal.state.store",
 }

@@ -1,14 +1,15 @@
 """Provide a recipe's image on every node: resolve its tag once, pull in parallel, and require the same image ID."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from cloudgpu.catalog.images import unpacked_gib
 from cloudgpu.decoding import decode_as, describe_error
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.containers import DockerEngine, ImageName, parse_image_name
-from cloudgpu.recipe.sections.launch import Container
+from cloudgpu.recipe.launch_sections import Container
 from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.containers.requests import NodeImage
@@ -17,6 +18,7 @@ from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.text import plural
 
+ECR: Final = re.compile(r"^[0-9]{12}\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/")
 _GIB = 2**30
 
 

@@ -10,10 +10,9 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.launch.network import uses_efa, watches_network
 from cloudgpu.launch.ranks import NodeLaunch, RankLaunch
 from cloudgpu.node.agent.containers.net_plugin import NAMES_FILE, SCRIPT
-from cloudgpu.node.containers.mounts import BindMount
-from cloudgpu.node.containers.run_line import RDMA_FOLDER, ContainerLaunch, Hardware, run_line
+from cloudgpu.node.containers import RDMA_FOLDER, BindMount, ContainerLaunch, Hardware, run_line
+from cloudgpu.recipe.launch_sections import Container
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.launch import Container
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.job import Job
 

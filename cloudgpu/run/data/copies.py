@@ -1,14 +1,13 @@
-"""Copy a dataset from its source to the nodes."""
+"""Dataset files, and how a dataset is copied from its source to the nodes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cloudgpu.recipe.sections.storage import Data
+from cloudgpu.recipe.schema import Data
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, AgentReplyError, count_field, run_on_agents
-from cloudgpu.run.data.files import Files, RemoteFile, Services
 from cloudgpu.run.progress import Note, Report, report_transfer
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import Raw, RemoteCommand
@@ -19,6 +18,50 @@ FILES_PER_REQUEST = 2000
 """Files per `fetch` request. Each file has a presigned URL of up to 2000 bytes."""
 _RENEWALS = 20
 """Maximum number of times that a batch's presigned URLs are renewed. A presigned URL is valid for six hours."""
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of a dataset: a temporary URL and the expected content.
+
+    Attributes:
+        url: Presigned URL. The URL is secret: it is sent only through standard input and never shown.
+        sha256: Hexadecimal checksum, or None if it is unknown.
+        etag: The source's identifier for the content; empty if unknown. Copying stops if the identifier changes.
+        archived: S3 storage class or tier of an object that must be restored before it can be read; empty otherwise.
+    """
+
+    url: str = field(repr=False)
+    relative: str
+    size: int
+    sha256: str | None
+    etag: str = ""
+    archived: str = ""
+
+
+@dataclass(frozen=True)
+class S3Service:
+    """The S3 service that hosts a bucket.
+
+    Attributes:
+        region: Region of the bucket; empty for the nodes' region.
+        endpoint: URL of an S3-compatible service; empty for AWS.
+    """
+
+    region: str = ""
+    endpoint: str = ""
+
+
+Files = Callable[["Data"], Sequence[RemoteFile]]
+"""Function that lists a dataset's files with fresh URLs."""
+
+Services = Callable[[str], S3Service]
+"""Function that returns the S3 service for a bucket URL."""
+
+
+def aws_s3_service(_url: str) -> S3Service:
+    """Return AWS S3 in the region of the nodes."""
+    return S3Service()
 
 
 @dataclass(frozen=True)

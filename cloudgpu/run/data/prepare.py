@@ -12,11 +12,13 @@ from urllib.parse import quote
 
 from cloudgpu.errors import CloudGpuError, RemoteCommandError
 from cloudgpu.node.mounts import DataMount, build_mount_order
-from cloudgpu.recipe.sections.storage import Data
+from cloudgpu.recipe.schema import Data
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.data.copies import (
     DistributionSettings,
+    RemoteFile,
+    S3Service,
     batches,
     copy_dataset,
     create_user_directory,
@@ -26,7 +28,6 @@ from cloudgpu.run.data.copies import (
     local_names,
     local_root,
 )
-from cloudgpu.run.data.files import RemoteFile, S3Service
 from cloudgpu.run.data.peer_transfer import PeerAddress, distribute_to_peers
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note, Report, report_transfer

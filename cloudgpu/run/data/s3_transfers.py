@@ -9,13 +9,11 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from cloudgpu.errors import BadRequestError, CloudGpuError
-from cloudgpu.node.mounts.options import s3_endpoint
-from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.storage import Checkpoint, Data
+from cloudgpu.node.mounts import s3_endpoint
+from cloudgpu.recipe.schema import Checkpoint, Data, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, count_field, run_on_agents
-from cloudgpu.run.data.copies import DistributionSettings, download_files_to
-from cloudgpu.run.data.files import Files, RemoteFile, S3Service, Services
+from cloudgpu.run.data.copies import DistributionSettings, Files, RemoteFile, S3Service, Services, download_files_to
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.fanout import run_on_all

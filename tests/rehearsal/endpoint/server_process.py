@@ -18,7 +18,7 @@ from moto.moto_api._internal import mock_random
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.layout import RehearsalFiles
-from cloudgpu.rehearsal.server.access_keys import load
+from cloudgpu.rehearsal.server.sigv4 import load
 
 _MODELS = ("ec2", "efs", "iam", "s3", "scheduler", "ssm")
 

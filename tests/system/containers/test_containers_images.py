@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import RemoteCommandError
-from cloudgpu.node.agent.containers import pull
+from cloudgpu.node.agent.containers import image_transfer
 from cloudgpu.node.agent.containers.docker_api import DockerApi, DockerEndpoint
-from cloudgpu.node.agent.errors import AgentError
+from cloudgpu.node.agent.untrusted_data import AgentError
 from cloudgpu.run.containers.logins import RegistryLogin
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
@@ -148,10 +148,10 @@ def test_dropped_registry_connections_are_retried(cluster, docker, registry, loa
 
 
 def test_silent_registry_times_out_pull(docker, gate, monkeypatch):
-    monkeypatch.setattr(pull, "_WAITS_S", ())
+    monkeypatch.setattr(image_transfer, "_WAITS_S", ())
     engine, silent = DockerApi(DockerEndpoint("docker", docker.host)), gate(deaf=True)
     with pytest.raises(AgentError, match="no data for 1 s") as caught:
-        pull.pull(engine, f"{silent.address}/team/x", "1", {}, lambda _: None, 1.0)
+        image_transfer.pull(engine, f"{silent.address}/team/x", "1", {}, lambda _: None, 1.0)
     assert caught.value.code == "network"
 
 

@@ -20,7 +20,7 @@ from cloudgpu.paths import Home
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService
 from cloudgpu.rehearsal.nodes.values import NodeSpec, RoleCredentials
-from cloudgpu.rehearsal.server.access_keys import load_or_create
+from cloudgpu.rehearsal.server.sigv4 import load_or_create
 from tests.rehearsal.endpoint.conftest import find_running_cloud, start_server
 
 ADDRESS = "169.254.169.254"

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from cloudgpu.node.agent.errors import AgentError
-from cloudgpu.node.agent.fetch import download, progress
+from cloudgpu.node.agent.fetch import download, partial_files
+from cloudgpu.node.agent.untrusted_data import AgentError
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
@@ -141,7 +141,7 @@ def test_disk_filling_during_download_is_reported_and_download_resumes(run_agent
 
 
 def test_progress_counts_present_and_resumed_bytes(objects, proxy, tmp_path, monkeypatch):
-    monkeypatch.setattr(progress, "_EVERY_S", 0)
+    monkeypatch.setattr(partial_files, "_EVERY_S", 0)
     objects.files |= {"present": b"x" * 1000, "small": b"y" * 5000}
     (tmp_path / "present").write_bytes(objects.files["present"])
     files = [objects.file_spec(tmp_path / name, proxy.port) for name in ("present", "small", "big")]

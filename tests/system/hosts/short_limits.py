@@ -19,7 +19,7 @@ from cloudgpu.cli.main import main
 from cloudgpu.node import payload
 from cloudgpu.ssh import connection, fanout, session
 from cloudgpu.ssh.transfer import node_program
-from cloudgpu.run import agent, agent_reader, follow
+from cloudgpu.run import agent, follow
 
 def add(archive, name, content, add=payload._add):
     add(archive, name, content.replace(b"EVERY_S = 15.0", b"EVERY_S = 0.5"))
@@ -32,9 +32,9 @@ for call in (connection.SshHost.run, connection.SshHost.try_run):
 fanout.connect_all.__kwdefaults__["timeout_s"] = hosts_backend._ANSWER_S = 2.0
 connection._CHANNEL_TIMEOUT_S = 1.6
 session.KeepaliveLimits.__init__.__defaults__ = (0.8, 1.6)
-agent_reader._RETRY_S, agent_reader._RETRY_LOST_S = 0.2, 0.2
-agent_reader._SILENT_S, agent_reader._TELL_EVERY_S = 0.1, 1.0
-agent_reader.LOST_CONTACT_S = 6.0
+follow._RETRY_S, follow._RETRY_LOST_S = 0.2, 0.2
+follow._SILENT_S, follow._TELL_EVERY_S = 0.1, 1.0
+follow.LOST_CONTACT_S = 6.0
 follow._OTHERS_S = 1.0
 """
 RUN_COMMAND = LIMITS + "sys.exit(main(sys.argv[1:]))\n"

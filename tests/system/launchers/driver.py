@@ -13,7 +13,7 @@ from pathlib import Path
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
-from cloudgpu.recipe.loading.loader import load, resolve
+from cloudgpu.recipe.loader import load, resolve
 from cloudgpu.run.agent import install_agent
 from cloudgpu.run.agent_messages import Chunk, Verdict
 from cloudgpu.run.containers.images import provide_image

@@ -7,9 +7,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from catalogue_check import RULES, problems
+from catalogue_hardware_checks import CatalogData, load_bundled_data
 
-from cloudgpu.catalog.checking import RULES, CatalogData, load_bundled_data, problems
-from cloudgpu.catalog.data_files import TYPE_FILES, read
+from cloudgpu.catalog.catalog import TYPE_FILES, read_data_file
 from cloudgpu.catalog.hardware import Memory
 
 KNOWN = load_bundled_data()
@@ -263,12 +264,12 @@ def test_every_efa_type_has_minimum_versions():
 
 
 def test_names_are_unique_in_data_files():
-    names = [row["name"] for file in TYPE_FILES for row in read(file)["instance_types"]]
-    offers = [row["name"] for row in read("offers.json")["offers"]]
-    gpus = [row["name"] for row in read("gpus.json")["gpus"]]
-    months = [row["month"] for row in read("software.json")["ngc"]]
+    names = [row["name"] for file in TYPE_FILES for row in read_data_file(file)["instance_types"]]
+    offers = [row["name"] for row in read_data_file("offers.json")["offers"]]
+    gpus = [row["name"] for row in read_data_file("gpus.json")["gpus"]]
+    months = [row["month"] for row in read_data_file("software.json")["ngc"]]
     for rows in (names, offers, gpus, months):
         assert len(rows) == len(set(rows))
     assert set(offers) <= set(names)
-    observed = read("observed_prices.json")
+    observed = read_data_file("observed_prices.json")
     assert {name for prices in observed.values() for name in prices} - {*observed["sources"]} <= {*names}

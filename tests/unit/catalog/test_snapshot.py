@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
-from cloudgpu.catalog.snapshots.apply import apply_snapshot, unknown_gpus
-from cloudgpu.catalog.snapshots.snapshot import (
+from cloudgpu.catalog.snapshot import (
     CatalogSnapshot,
     Reading,
     RegionReadings,
@@ -21,6 +20,7 @@ from cloudgpu.catalog.snapshots.snapshot import (
     parse_snapshot,
     to_document,
 )
+from cloudgpu.catalog.snapshot_changes import apply_snapshot, unknown_gpus
 
 NAMES = ("p3dn.24xlarge", "g5.48xlarge", "p3.16xlarge", "dgx-1-32gb")
 SHIPPED = replace(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from cloudgpu.app.planning.catalog_refresh import change_line
 from cloudgpu.catalog import load
-from cloudgpu.catalog.snapshots.apply import apply_snapshot, changes, summarize_changes
-from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings, Retirement, TypeFacts
+from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, Retirement, TypeFacts
+from cloudgpu.catalog.snapshot_changes import apply_snapshot, changes, summarize_changes
 
 NAMES = ("p3dn.24xlarge", "p4d.24xlarge", "g5.48xlarge")
 SHIPPED = replace(load(), types={name: load().types[name] for name in NAMES})

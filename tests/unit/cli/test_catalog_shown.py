@@ -8,8 +8,8 @@ from cloudgpu.app.planning.catalog_refresh import CatalogReading, CatalogStatus,
 from cloudgpu.app.planning.quota_report import quota_report_lines, report_subjects
 from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.catalog import load
-from cloudgpu.catalog.snapshots.apply import Change
-from cloudgpu.catalog.snapshots.snapshot import Retirement
+from cloudgpu.catalog.snapshot import Retirement
+from cloudgpu.catalog.snapshot_changes import Change
 from cloudgpu.cli.commands.catalog import (
     catalog_status_json,
     catalog_status_lines,

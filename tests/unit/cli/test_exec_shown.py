@@ -1,7 +1,7 @@
 """Text output of `exec`: identical node output is grouped."""
 
 from cloudgpu.app.access.execute import NodeOutcome
-from cloudgpu.cli.commands.execute import line_printer, node_label, show_outcomes
+from cloudgpu.cli.commands.nodes import line_printer, node_label, show_outcomes
 from cloudgpu.cli.terminal.screen import Screen
 
 SAME = "Tesla V100\nTesla V100\n"

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cloudgpu.backends.lifecycle.results import ExtensionResult
-from cloudgpu.cli.commands.extend import extension_json, extension_lines
+from cloudgpu.cli.commands.clusters import extension_json, extension_lines
 from cloudgpu.cli.main import app
 from cloudgpu.errors import UsageError
 from tests.cluster_records import cluster_record

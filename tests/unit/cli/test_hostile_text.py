@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import cloudgpu.cli
 from cloudgpu import errors
 from cloudgpu.app.access.execute import NodeOutcome
-from cloudgpu.cli.commands.execute import line_printer, show_outcomes
+from cloudgpu.cli.commands.nodes import line_printer, show_outcomes
 from cloudgpu.cli.main import main
 from cloudgpu.cli.terminal.output import Color, ColoredText, Output, ask, ask_for_text
 from cloudgpu.cli.terminal.panel import framed_panel, plain_panel

@@ -62,7 +62,7 @@ def test_every_renderer_escapes_control_characters(renderer, monkeypatch):
     shown = renderer(**{**given, **GIVEN.get(renderer.__name__, {})})
     if returned not in (int, type(None)):
         show(screen, shown)
-    check_characters(terminal) if renderer.__module__.endswith(".execute") else check(terminal)
+    check_characters(terminal) if renderer.__module__.endswith(".nodes") else check(terminal)
 
 
 def show(screen: Screen, shown: object) -> None:

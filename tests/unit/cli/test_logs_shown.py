@@ -63,7 +63,7 @@ def nodes(tmp_path, monkeypatch, run):
         emit = None
 
     monkeypatch.setattr(RunWatcher, "logs", logs)
-    monkeypatch.setattr("cloudgpu.cli.commands.logs.replace", lambda context, emit: SimpleNamespace(emit=emit))
+    monkeypatch.setattr("cloudgpu.cli.commands.runs.replace", lambda context, emit: SimpleNamespace(emit=emit))
     monkeypatch.setattr(CliContext, "context", lambda _self, _target=None: Context())
     return nodes
 

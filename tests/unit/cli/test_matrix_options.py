@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.cli.commands.train_matrix import check_matrix_options
+from cloudgpu.cli.commands.train_run import check_matrix_options
 from cloudgpu.cli.main import main
 from cloudgpu.cli.options.groups import PlanOptions
 from cloudgpu.cli.options.train import MatrixOptions, TrainOptions

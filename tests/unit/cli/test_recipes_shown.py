@@ -6,7 +6,7 @@ import re
 import pytest
 
 from cloudgpu.cli.main import main
-from cloudgpu.plan.checks.container import SETUP_IN_IMAGE
+from cloudgpu.plan.checks.environment import SETUP_IN_IMAGE
 
 GOOD = """\
 schema: 1

@@ -15,7 +15,7 @@ from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.backends.storage import StorageRow
 from cloudgpu.catalog import load
-from cloudgpu.catalog.snapshots.apply import Change
+from cloudgpu.catalog.snapshot_changes import Change
 from cloudgpu.cli.commands import catalog, image, quota, recipe, rehearsal_fault
 from cloudgpu.cli.commands.doctor import diagnostic_lines
 from cloudgpu.cli.commands.storage import storage_lines
@@ -24,14 +24,14 @@ from cloudgpu.cli.render import hosts, matrix, offers, plan, rehearsal, status
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.hosts.host import HostsFile, Jump, OwnHost
 from cloudgpu.plan import planner
-from cloudgpu.plan.candidates.explain import explain
+from cloudgpu.plan.candidates.candidate_list import explain_candidates
 from cloudgpu.plan.candidates.host_sets import HostSet
 from cloudgpu.plan.capacity import VcpuHeadroom
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
+from cloudgpu.recipe import loader
 from cloudgpu.recipe.documentation import Summary
-from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.loader import resolve
+from cloudgpu.recipe.loader import resolve
 from cloudgpu.recipe.schema import Metric
 from cloudgpu.rehearsal.client import NodeInfo, RehearsalClient, RehearsalStatus
 from cloudgpu.rehearsal.faults.scripts import FaultScript
@@ -264,7 +264,7 @@ def test_plan_on_hosts():
 def test_offers():
     asked = question()
     planned = planner.build_plan(asked)
-    check("offers", lambda width: offers.offers_lines(planned, asked, explain(asked), width))
+    check("offers", lambda width: offers.offers_lines(planned, asked, explain_candidates(asked), width))
 
 
 def test_doctor():

@@ -13,8 +13,7 @@ import paramiko
 import pytest
 from paramiko.packet import Packetizer
 
-from cloudgpu.ssh.channel import OrderlyChannel
-from cloudgpu.ssh.transport import Link, RefusedChannel
+from cloudgpu.ssh.transport import Link, OrderlyChannel, RefusedChannel
 
 OVERRIDDEN = [
     (Packetizer, "_build_packet", ["payload"]),

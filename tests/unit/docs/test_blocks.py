@@ -7,8 +7,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from cloudgpu.cli.terminal.wrapping import display_width
-from cloudgpu.recipe.loading import loader
-from cloudgpu.settings.loading import load
+from cloudgpu.recipe import loader
+from cloudgpu.settings.sources import load
 from tests.documentation import PAGES, REASONS, ROOT, Block, blocks, blocks_for, commands, same_output
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]

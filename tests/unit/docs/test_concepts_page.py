@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from cloudgpu.cli.main import app
-from cloudgpu.settings.loading import load
+from cloudgpu.settings.sources import load
 from tests.documentation import blocks_for
 
 ROOT = Path(__file__).parents[3]

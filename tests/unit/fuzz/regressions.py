@@ -4,7 +4,7 @@ import json
 import math
 from typing import Any
 
-from cloudgpu.catalog.snapshots.snapshot import to_document
+from cloudgpu.catalog.snapshot import to_document
 from tests.unit.fuzz.samples_home import DISK, SNAPSHOT
 from tests.unit.fuzz.targets_agent import LEASE, ORDER, REPORT, START, STATUS
 from tests.unit.fuzz.targets_aws import _INSTANCE, _LIMITS

@@ -12,21 +12,21 @@ from unittest import mock
 from hypothesis import strategies as st
 
 from cloudgpu.node import expiry
-from cloudgpu.node.agent import files, gpu_use, instance_metadata, main, probe, spot_notice
-from cloudgpu.node.agent.checkpoints import aws_role
-from cloudgpu.node.agent.checkpoints.bucket import _inner
-from cloudgpu.node.agent.containers import docker_api, image, pull
+from cloudgpu.node.agent import files, gpus, instance_metadata, main, probe
+from cloudgpu.node.agent.checkpoints import s3
+from cloudgpu.node.agent.checkpoints.s3 import _inner
+from cloudgpu.node.agent.containers import docker_api, image, image_transfer
 from cloudgpu.node.agent.environments import requirements
-from cloudgpu.node.agent.errors import AgentError
-from cloudgpu.node.agent.fetch import dataset_index, http_request, request
+from cloudgpu.node.agent.fetch import bounded_http, dataset_index, request
 from cloudgpu.node.agent.fetch import http as fetch_http
-from cloudgpu.node.agent.gang import follow, status, stop
+from cloudgpu.node.agent.gang import follow, start_stop, status
 from cloudgpu.node.agent.gang.protocol import HeadProtocol, ProtocolError, WorkerProtocol
 from cloudgpu.node.agent.gang.sockets import HeadGang, WorkerGang
 from cloudgpu.node.agent.gang.spec import GangSpec, Limits, StartSpec, read_start
 from cloudgpu.node.agent.gang.verdict import HeadCore, WorkerCore
 from cloudgpu.node.agent.leases import store
-from cloudgpu.node.agent.transport.nccl_lines import UNKNOWN, NcclLines, Transport
+from cloudgpu.node.agent.transport import UNKNOWN, NcclLines, Transport
+from cloudgpu.node.agent.untrusted_data import AgentError
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files as documents
 from tests.unit.fuzz.hostile import lines, spoiled, spoiled_text, values, words
@@ -202,8 +202,8 @@ def _offsets(value: Any) -> None:
 
 def _stop(value: Any) -> None:
     if isinstance(value, dict):
-        assert stop._signal(value).startswith("SIG")
-        assert 0 <= stop._grace_s(value) <= 86400
+        assert start_stop._signal(value).startswith("SIG")
+        assert 0 <= start_stop._grace_s(value) <= 86400
 
 
 def _lease_file(content: bytes) -> None:
@@ -246,12 +246,12 @@ def _nccl_lines(text: str) -> None:
 
 def _gpu_rows(text: str) -> None:
     with (
-        mock.patch.object(gpu_use.bounded_tool, "run", return_value=(0, text)),
-        mock.patch.object(gpu_use.shutil, "which", return_value="/bin/true"),
+        mock.patch.object(gpus.subprocess_tool, "run_bounded", return_value=(0, text)),
+        mock.patch.object(gpus.shutil, "which", return_value="/bin/true"),
     ):
-        ids = gpu_use.gpu_ids()
+        ids = gpus.gpu_ids()
         conforms(dict[str, int], ids)
-        for one in gpu_use.gpu_processes({"GPU-0": 0, **ids}):
+        for one in gpus.gpu_processes({"GPU-0": 0, **ids}):
             conforms(type(one), one)
 
 
@@ -264,15 +264,15 @@ def _fetch(value: Any) -> None:
 
 def _metadata_service(*bodies: bytes) -> Any:
     """Let the metadata service return these responses in order."""
-    answers = [http_request.SourceResponse(200, {}, body) for body in bodies]
+    answers = [bounded_http.SourceResponse(200, {}, body) for body in bodies]
     return mock.patch.object(instance_metadata.Client, "send", side_effect=answers)
 
 
 def _metadata(content: bytes) -> None:
     """Role, then its keys; each after a token."""
     with _metadata_service(b"token", b"role\n", b"token", content):
-        keys = aws_role.InstanceRole().keys()
-    conforms(aws_role.RoleKeys, keys)
+        keys = s3.InstanceRole().keys()
+    conforms(s3.RoleKeys, keys)
     assert math.isfinite(keys.until)
 
 
@@ -284,7 +284,7 @@ def _metadata_token(content: bytes) -> None:
 
 def _notice(content: bytes) -> None:
     with _metadata_service(b"token", content):
-        notice = spot_notice.read_spot_notice()
+        notice = instance_metadata.read_spot_notice()
     assert notice is not None
     assert set(notice) == {"action", "time"}
     assert all(isinstance(value, str) and len(value) <= 40 for value in notice.values())
@@ -311,8 +311,8 @@ def _engine(content: bytes, status_code: int = 200) -> Any:
 
 def _pulled(content: bytes) -> None:
     told: list[str] = []
-    with mock.patch.object(pull.time, "sleep"):
-        pull.pull(_engine(content), "a", "1", {}, told.append, 5.0)
+    with mock.patch.object(image_transfer.time, "sleep"):
+        image_transfer.pull(_engine(content), "a", "1", {}, told.append, 5.0)
     assert all(isinstance(one, str) for one in told)
 
 

@@ -25,7 +25,7 @@ from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.resources import fleet
 from cloudgpu.aws.storage import buckets, discovery, objects
 from cloudgpu.backends.sweep import cluster_resources
-from cloudgpu.catalog.snapshots.snapshot import TypeFacts
+from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.capacity import Reservation
 from cloudgpu.plan.named_resources import MachineImageSeen

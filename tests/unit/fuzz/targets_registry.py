@@ -2,18 +2,19 @@
 
 from typing import Any
 
-from cloudgpu.app.planning.registry import images, web_files
-from cloudgpu.app.planning.registry.http import (
+from cloudgpu.app.planning import registry_images
+from cloudgpu.app.planning.registry_http import (
     RegistryClient,
     RegistryDeniedError,
     SourceResponse,
     UnreachableError,
     parse_challenge,
 )
-from cloudgpu.app.planning.registry.images import _described
+from cloudgpu.app.planning.registry_images import _described
+from cloudgpu.app.runs import datasets
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.containers import parse_image_name
-from cloudgpu.node.agent.fetch import http_request
+from cloudgpu.node.agent.fetch import bounded_http
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, spoiled_text, values, words
 from tests.unit.fuzz.target import Target
@@ -47,15 +48,15 @@ def _manifest(body: bytes) -> None:
 
 def _index(value: Any) -> None:
     if isinstance(value, dict):
-        conforms(dict[str, str], images.digests_by_platform(value))
-        size = images.packed_bytes(value)
+        conforms(dict[str, str], registry_images.digests_by_platform(value))
+        size = registry_images.packed_bytes(value)
         assert size is None or (conforms(int, size) and size >= 0)
-        conforms(str, images.config_digest(value))
+        conforms(str, registry_images.config_digest(value))
 
 
 def _web_file(text: str) -> None:
     for status, header in ((206, "content-range"), (416, "content-range"), (200, "content-length")):
-        size = web_files._size(http_request.SourceResponse(status, {header: text}, b""))
+        size = datasets._size_of_response(bounded_http.SourceResponse(status, {header: text}, b""))
         assert size is None or 0 <= size < 1 << 63
 
 

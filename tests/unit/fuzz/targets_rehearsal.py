@@ -20,22 +20,21 @@ from cloudgpu.rehearsal.faults import api_faults, scripts
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes import host, record
-from cloudgpu.rehearsal.nodes.boot import user_data
+from cloudgpu.rehearsal.nodes.boot import boot
 from cloudgpu.rehearsal.nodes.boot.images import Images
 from cloudgpu.rehearsal.nodes.control import _request
+from cloudgpu.rehearsal.nodes.gpus import simulate_nvidia_smi as nvidia_smi
 from cloudgpu.rehearsal.nodes.programs.sftp import Server
 from cloudgpu.rehearsal.nodes.servers import power_commands
 from cloudgpu.rehearsal.nodes.servers.command_stubs import _parsed as _parsed_command
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, parse_head
-from cloudgpu.rehearsal.nodes.servers.nvidia_smi import simulate_nvidia_smi as nvidia_smi
 from cloudgpu.rehearsal.nodes.values import NodeSpec, spec_from_json, spec_to_json
 from cloudgpu.rehearsal.server import endpoint
-from cloudgpu.rehearsal.server.access_keys import AccessKey, Keyring
-from cloudgpu.rehearsal.server.access_keys import load as load_keys
 from cloudgpu.rehearsal.server.control import HEADER, ControlApi, sign_call
+from cloudgpu.rehearsal.server.endpoint import identify
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
-from cloudgpu.rehearsal.server.operation import identify
-from cloudgpu.rehearsal.server.sigv4 import Scope, SignatureError, verify
+from cloudgpu.rehearsal.server.sigv4 import AccessKey, Keyring, Scope, SignatureError, verify
+from cloudgpu.rehearsal.server.sigv4 import load as load_keys
 from cloudgpu.rehearsal.simulated_time import SimulatedTime
 from tests.manual_clock import ManualClock
 from tests.unit.fuzz.conformity import conforms
@@ -96,8 +95,8 @@ def _keys(content: bytes) -> None:
 
 
 def _user_data(content: bytes) -> None:
-    found = user_data.parse(content)
-    conforms(user_data.UserData, found)
+    found = boot.parse(content)
+    conforms(boot.UserData, found)
     for part in found.parts:
         assert "/" not in part.name
         assert part.name not in ("", ".", "..")

@@ -6,8 +6,8 @@ from unittest import mock
 
 from cloudgpu.node.agent.environments import setup
 from cloudgpu.node.agent.environments.setup import SetupRequest
-from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.node.agent.gang import secret_file
+from cloudgpu.node.agent.untrusted_data import AgentError
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files as documents
 from tests.unit.fuzz.hostile import values

@@ -27,20 +27,20 @@ from cloudgpu.backends.hosts.nodes import (
 )
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.gpu_spec import find_spec_mismatch, parse_gib, types_for_spec, why_no_such_gpu
-from cloudgpu.cli.commands.extend import _parse_expiry
+from cloudgpu.cli.commands.clusters import _parse_expiry
 from cloudgpu.cli.options.environment import read_env_file
 from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.decoding import decode_as
 from cloudgpu.errors import CloudGpuError, RecipeError, RemoteCommandError
 from cloudgpu.hosts.host import HostSeen, HostsFile, OwnHost
 from cloudgpu.hosts.loading import load as load_hosts
-from cloudgpu.recipe.loading.document import as_yaml, parse
-from cloudgpu.recipe.loading.loader import load, validate_recipe
-from cloudgpu.recipe.loading.set_option import assign
+from cloudgpu.recipe.document import as_yaml, parse
+from cloudgpu.recipe.field_types import DurationS, SizeGib
+from cloudgpu.recipe.loader import load, validate_recipe
 from cloudgpu.recipe.matrix import read_axes
 from cloudgpu.recipe.schema import Metric, Recipe
+from cloudgpu.recipe.set_option import assign
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.recipe.units import DurationS, SizeGib
 from cloudgpu.run.agent import Agent, AgentReply, _answers, _lines, require_shape
 from cloudgpu.run.agent_messages import (
     Chunk,

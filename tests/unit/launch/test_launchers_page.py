@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from cloudgpu.launch.launchers.registry import launch
-from cloudgpu.recipe.loading.loader import validate_recipe
+from cloudgpu.recipe.loader import validate_recipe
 from cloudgpu.recipe.rules.text import LAUNCHER_VARIABLES
 from tests.documentation import blocks_for
 from tests.unit.launch.test_every_launcher import CONTAINED

@@ -80,7 +80,7 @@ def _shells() -> dict[str, tuple[str, ...]]:
 
 SENT: Final[Mapping[str, tuple[str, ...]]] = {
     **_shells(),
-    "cloudgpu/node/bootstrap/packing.py: _UNPACKER": tuple(
+    "cloudgpu/node/bootstrap/rendering.py: _UNPACKER": tuple(
         pack_script(bootstrap_script(kind)) for kind in KINDS.values()
     ),
     "infra/gpu_cluster/user_data.py: _EXPIRY": (expiry_hook(datetime(2026, 11, 22, 3, 4, 5, tzinfo=UTC)),),
@@ -106,8 +106,8 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "cloudgpu/node/agent/containers/run_container.py: _EMPTY": (run_container._EMPTY,),
     "cloudgpu/node/agent/containers/run_container.py: _KILL": (run_container._KILL,),
-    "cloudgpu/node/agent/mounts/mount.py: install": tuple({order.install for order in ORDERS if order.install}),
-    "cloudgpu/node/mounts/command.py: _S3FS": tuple({o.argv[2] for o in ORDERS if o.argv[:2] == ("/bin/sh", "-c")}),
+    "cloudgpu/node/agent/mount.py: install": tuple({order.install for order in ORDERS if order.install}),
+    "cloudgpu/node/mounts.py: _S3FS": tuple({o.argv[2] for o in ORDERS if o.argv[:2] == ("/bin/sh", "-c")}),
     "cloudgpu/run/agent.py: _MAKE": (agent._MAKE,),
     "cloudgpu/run/containers/requests.py: SCRIPT": (net_plugin.SCRIPT,),
     "cloudgpu/run/setup.py: _ENTER": (setup._ENTER,),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from cloudgpu.node.agent import mount
 from cloudgpu.node.agent.leases import cleanup, daemon, lease, store, termination
-from cloudgpu.node.agent.mounts import mount
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def host(tmp_path, monkeypatch):
     """A host without processes: lease and home directories below one folder."""
     monkeypatch.setattr(store, "FOLDER", str(tmp_path / "leases"))
     monkeypatch.setattr(lease, "_free", lambda wanted, *_: tuple(range(wanted)))
-    monkeypatch.setattr(lease.gpu_use, "gpu_ids", lambda: {"GPU-0": 0})
+    monkeypatch.setattr(lease, "gpu_ids", lambda: {"GPU-0": 0})
     monkeypatch.setattr(daemon, "ensure_daemon_running", lambda *_: None)
     monkeypatch.setattr(termination, "stop_runs", lambda *_, **__: [])
     monkeypatch.setattr(termination, "remove_containers", lambda *_: [])

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from cloudgpu.node.agent.containers import docker_api, engine_state
+from cloudgpu.node.agent.containers import docker_api
 
 VERSION = {"ApiVersion": "1.45", "Version": "26.1"}
 
@@ -47,7 +47,7 @@ def host(tmp_path, monkeypatch):
     client.write_text("#!/bin/sh\necho Docker version 26.1, build abc\n")
     client.chmod(0o755)
     monkeypatch.setenv("PATH", f"{client.parent}:/usr/bin:/bin")
-    monkeypatch.setattr(engine_state, "_HOOKS", ("cloudgpu-no-such-hook",))
+    monkeypatch.setattr(docker_api, "_HOOKS", ("cloudgpu-no-such-hook",))
     socket = tmp_path / "docker.sock"
     monkeypatch.setenv("DOCKER_HOST", f"unix://{socket}")
     started = []
@@ -65,7 +65,7 @@ def host(tmp_path, monkeypatch):
 
 
 def state(*, gpus=True):
-    found = engine_state.engine_state(gpus=gpus)
+    found = docker_api.engine_state(gpus=gpus)
     json.dumps(found, allow_nan=False)
     return found
 
@@ -102,11 +102,11 @@ def test_socket_without_permission_names_the_group(host, monkeypatch):
 
 def test_member_of_the_group_gets_permission_at_login(host, monkeypatch):
     host.serve({})
-    monkeypatch.setattr(engine_state.os, "access", lambda *_: False)
-    me = engine_state.pwd.getpwuid(os.getuid()).pw_name
-    monkeypatch.setattr(engine_state.grp, "getgrgid", lambda _gid: SimpleNamespace(gr_mem=[me]))
-    monkeypatch.setattr(engine_state, "_HOOKS", ("sh",))
-    monkeypatch.setattr(engine_state.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(docker_api.os, "access", lambda *_: False)
+    me = docker_api.pwd.getpwuid(os.getuid()).pw_name
+    monkeypatch.setattr(docker_api.grp, "getgrgid", lambda _gid: SimpleNamespace(gr_mem=[me]))
+    monkeypatch.setattr(docker_api, "_HOOKS", ("sh",))
+    monkeypatch.setattr(docker_api.shutil, "which", lambda name: f"/usr/bin/{name}")
     assert state()["problem"] == ""
 
 

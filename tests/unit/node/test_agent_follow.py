@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cloudgpu.node.agent import proc
 from cloudgpu.node.agent.gang import follow
 from cloudgpu.node.agent.gang.follow import LogReader
-from cloudgpu.node.agent.spot_notice import SpotNotice
+from cloudgpu.node.agent.instance_metadata import SpotNotice
 from cloudgpu.run.agent_messages import Chunk
 from tests.bad_http.server import http_response, raw_server
 

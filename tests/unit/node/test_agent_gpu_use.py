@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.agent import bounded_tool, gpu_use
-from cloudgpu.node.agent.errors import AgentError
+from cloudgpu.node.agent import gpus, subprocess_tool
+from cloudgpu.node.agent.untrusted_data import AgentError
 
 
 @pytest.fixture
@@ -34,22 +34,22 @@ def nvidia_smi(tmp_path: Path, monkeypatch):
 def test_failing_nvidia_smi_is_an_agent_error(nvidia_smi, content, message):
     nvidia_smi(content)
     with pytest.raises(AgentError) as caught:
-        gpu_use.gpu_ids()
+        gpus.gpu_ids()
     assert (caught.value.message, caught.value.code) == (message, "no-gpu")
 
 
 @pytest.mark.parametrize(("used", "mib"), [("312", 312), ("[N/A]", None)])
 def test_memory_of_a_process_is_unknown_only_if_nvidia_smi_does_not_report_it(nvidia_smi, used, mib):
     nvidia_smi(f"#!/bin/sh\necho GPU-a, 1, '{used}'; echo GPU-z, 1, 5\n".encode())
-    (process,) = gpu_use.gpu_processes({"GPU-a": 3})
+    (process,) = gpus.gpu_processes({"GPU-a": 3})
     assert (process.gpu, process.pid, process.mib) == (3, 1, mib)
 
 
 def test_nvidia_smi_that_cannot_be_killed_does_not_block_the_agent(nvidia_smi, monkeypatch):
     """The caller holds the lock of the leases meanwhile. Here, the tool only pretends: its kill has no effect."""
     nvidia_smi(b"#!/bin/sh\nexec sleep 600\n")
-    monkeypatch.setattr(gpu_use, "_TOOL_S", 0.1)
-    monkeypatch.setattr(bounded_tool, "_KILL_S", 0.1)
+    monkeypatch.setattr(gpus, "_TOOL_S", 0.1)
+    monkeypatch.setattr(subprocess_tool, "_KILL_S", 0.1)
     tools = []
 
     def kill(tool: subprocess.Popen) -> None:
@@ -58,11 +58,11 @@ def test_nvidia_smi_that_cannot_be_killed_does_not_block_the_agent(nvidia_smi, m
     with monkeypatch.context() as patch:
         patch.setattr(subprocess.Popen, "kill", kill)
         with pytest.raises(AgentError, match="nvidia-smi did not respond within"):
-            gpu_use.gpu_ids()
+            gpus.gpu_ids()
     (tool,) = tools
     assert tool.poll() is None
     tool.kill()
     # The pipe must be closed by now; otherwise, this thread warns about it when it ends, during some later test.
     for thread in threading.enumerate():
-        if thread.name == bounded_tool.REAPER:
+        if thread.name == subprocess_tool.REAPER:
             thread.join(timeout=30)

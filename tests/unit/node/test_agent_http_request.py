@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from cloudgpu.node.agent.fetch.http_request import Client
+from cloudgpu.node.agent.fetch.bounded_http import Client
 from tests.bad_http.server import http_response, raw_server
 
 

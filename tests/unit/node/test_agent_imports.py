@@ -13,10 +13,10 @@ from cloudgpu.node.payload import agent_name, agent_source
 
 HTTP = ("http.client", "ssl", "urllib.request")
 CLIENTS = (
-    "checkpoints.aws_role",
+    "checkpoints.s3",
     "containers.docker_api",
     "containers.setup_image",
-    "fetch.http_request",
+    "fetch.bounded_http",
     "instance_metadata",
 )
 UNUSED = {*HTTP, *(f"cloudgpu_agent.{name}" for name in CLIENTS)}
@@ -50,10 +50,10 @@ def test_only_follow_on_a_spot_node_loads_the_http_client(loaded, tmp_path: Path
     unreachable = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:9"}
     found = loaded(program, {"run_dir": str(tmp_path), "spot": spot}, **unreachable)
     assert found == (
-        {*HTTP, "cloudgpu_agent.instance_metadata", "cloudgpu_agent.fetch.http_request"} if spot else set()
+        {*HTTP, "cloudgpu_agent.instance_metadata", "cloudgpu_agent.fetch.bounded_http"} if spot else set()
     )
 
 
-@pytest.mark.parametrize("module", ["leases.termination", "leases.daemon", "gang.start", "gang.stop", "gang.status"])
+@pytest.mark.parametrize("module", ["leases.termination", "leases.daemon", "gang.start_stop", "gang.status"])
 def test_modules_that_start_and_end_runs_load_no_http_client(loaded, module: str) -> None:
     assert loaded(f"import cloudgpu_agent.{module}") == set()

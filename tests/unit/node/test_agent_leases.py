@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from cloudgpu.node.agent import gpu_use, proc
+from cloudgpu.node.agent import proc
 from cloudgpu.node.agent.leases import daemon, lease, store
 
 GOOD = {"token": "t", "cluster": "lab", "owner": "ann", "gpus": [0, 1], "expires_epoch_s": int(time.time()) + 3600}
@@ -48,8 +48,8 @@ def test_active_lease_keeps_its_gpus_and_expired_lease_gets_free_ones(
 ):
     """After a lease expires, another cluster may lease its GPUs: here, GPUs 2 and 3."""
     now = int(time.time())
-    monkeypatch.setattr(gpu_use, "gpu_ids", lambda: {f"GPU-{gpu}": gpu for gpu in range(4)})
-    monkeypatch.setattr(gpu_use, "gpu_processes", lambda _ids: [])
+    monkeypatch.setattr(lease, "gpu_ids", lambda: {f"GPU-{gpu}": gpu for gpu in range(4)})
+    monkeypatch.setattr(lease, "gpu_processes", lambda _ids: [])
     monkeypatch.setattr(daemon, "ensure_daemon_running", lambda _token, _home: None)
     (folder / "lease-good").unlink()
     store.write_lease(store.Lease("mine", "lab", "ann", (2, 3), now + expires_in_s))
@@ -63,8 +63,8 @@ def test_active_lease_keeps_its_gpus_and_expired_lease_gets_free_ones(
 
 def test_machines_that_share_the_lease_directory_count_only_their_own_leases(folder, tmp_path, monkeypatch):
     """A cluster on two such machines leases the same GPU numbers on both, and the leases have files of their own."""
-    monkeypatch.setattr(gpu_use, "gpu_ids", lambda: {f"GPU-{gpu}": gpu for gpu in range(4)})
-    monkeypatch.setattr(gpu_use, "gpu_processes", lambda _ids: [])
+    monkeypatch.setattr(lease, "gpu_ids", lambda: {f"GPU-{gpu}": gpu for gpu in range(4)})
+    monkeypatch.setattr(lease, "gpu_processes", lambda _ids: [])
     monkeypatch.setattr(daemon, "ensure_daemon_running", lambda _token, _home: None)
     (folder / "lease-good").unlink()
     request = {"action": "take", "gpus": 4, "token": "0123abcdef", "cluster": "lab", "owner": "ann"}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.node.agent.containers import net_plugin
-from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.node.agent.gang.spec import TransportSpec
-from cloudgpu.node.agent.transport.watch import TransportWatch
+from cloudgpu.node.agent.transport import TransportWatch
+from cloudgpu.node.agent.untrusted_data import AgentError
 
 EFA_PLUGIN, OTHER_PLUGIN = "...libfabric.so.1...", "...libibverbs.so.1..."
 SHELL = ("/bin/sh", "-c", net_plugin.SCRIPT)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.node.agent.gang import follow, secret_file
+from cloudgpu.node.agent.untrusted_data import AgentError
 
 SECRETS = {"TOKEN": "hf_s3cr3t"}
 

@@ -8,7 +8,7 @@ import pytest
 from cloudgpu.node.agent.environments import environment, setup
 from cloudgpu.node.agent.environments.environment import EnvironmentRequest, provide_environment
 from cloudgpu.node.agent.environments.setup import SetupRequest, provide_setup
-from cloudgpu.node.agent.errors import AgentError
+from cloudgpu.node.agent.untrusted_data import AgentError
 
 DIGEST = "ab" * 32
 

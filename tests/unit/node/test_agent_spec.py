@@ -1,9 +1,9 @@
 import pytest
 
 from cloudgpu.node.agent.environments import setup
-from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.node.agent.gang.spec import read_start
 from cloudgpu.node.agent.subprocess_tool import mask_url_credentials
+from cloudgpu.node.agent.untrusted_data import AgentError
 
 GOOD = {
     "run_id": "r",

@@ -1,6 +1,6 @@
 import os
 
-from cloudgpu.node.agent.gang.start import _tell
+from cloudgpu.node.agent.gang.start_stop import _tell
 
 
 def test_killed_caller_does_not_stop_the_daemon() -> None:

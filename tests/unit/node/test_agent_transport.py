@@ -11,12 +11,18 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.launch.containers import INSIDE
+from cloudgpu.node.agent import transport as nccl_logs
 from cloudgpu.node.agent.containers import run_container
 from cloudgpu.node.agent.gang.spec import TransportSpec
-from cloudgpu.node.agent.transport import nccl_logs
-from cloudgpu.node.agent.transport.nccl_lines import NcclLines, Transport, slowest
-from cloudgpu.node.agent.transport.nccl_logs import FOLDER, NcclLogs, empty_file
-from cloudgpu.node.agent.transport.watch import TransportWatch
+from cloudgpu.node.agent.transport import (
+    FOLDER,
+    NcclLines,
+    NcclLogs,
+    Transport,
+    TransportWatch,
+    empty_file,
+    slowest,
+)
 
 P = "ip-10-0-0-7:812:930 [0] NCCL INFO "
 TCP_2_4 = [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.node.agent import files
-from cloudgpu.node.agent.checkpoints import bucket, upload
+from cloudgpu.node.agent.checkpoints import s3, upload
 
 
 class Uploaded:
@@ -19,7 +19,7 @@ class Uploaded:
     def send(self, path, relative, state, keep):
         del state, keep
         relative.encode()  # required for the object URL
-        with open(path, "rb", opener=bucket._regular) as file:
+        with open(path, "rb", opener=s3._regular) as file:
             file.read()
         self.names.append(relative)
 
@@ -122,7 +122,7 @@ def test_opening_a_pipe_or_link_fails_without_blocking(source):
     (source / "link").symlink_to("100/model.pt")
     for name in ("pipe", "link"):
         with pytest.raises(OSError, match=r"no longer a regular file|symbolic links"):
-            os.close(bucket._regular(str(source / name), os.O_RDONLY))
+            os.close(s3._regular(str(source / name), os.O_RDONLY))
 
 
 def test_waiting_for_another_scan_advances_only_while_that_scan_uploads(tmp_path, monkeypatch):

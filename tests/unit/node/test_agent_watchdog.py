@@ -8,9 +8,8 @@ import pytest
 
 from cloudgpu.node.agent import files
 from cloudgpu.node.agent.containers import run_container
-from cloudgpu.node.agent.containers.run_container import RankContainer
-from cloudgpu.node.agent.containers.spec import ContainerSpec
-from cloudgpu.node.agent.errors import AgentError
+from cloudgpu.node.agent.containers.run_container import ContainerSpec, RankContainer
+from cloudgpu.node.agent.untrusted_data import AgentError
 from cloudgpu.node.agent.watchdog import WatchdogProcess
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.node.agent import instance_metadata
-from cloudgpu.node.agent.checkpoints import bucket
-from cloudgpu.node.agent.checkpoints.aws_role import InstanceRole, RoleKeys
-from cloudgpu.node.agent.checkpoints.bucket import CheckpointBucket
-from cloudgpu.node.agent.errors import AgentError
+from cloudgpu.node.agent.checkpoints import s3
+from cloudgpu.node.agent.checkpoints.s3 import CheckpointBucket, InstanceRole, RoleKeys
+from cloudgpu.node.agent.untrusted_data import AgentError
 from tests.bad_http.limits import call_within_limits
 from tests.bad_http.responses import CONTENTS, HEADS, LENGTHS, REDIRECTS, BadResponse, bad_server, cases
 from tests.bad_http.server import http_response, raw_server
@@ -27,11 +26,11 @@ BAD_RESPONSES = [
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(bucket, "_TIMEOUT_S", 2.0)
-    monkeypatch.setattr(bucket, "_ATTEMPTS", 2)
-    monkeypatch.setattr(bucket.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(s3, "_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(s3, "_ATTEMPTS", 2)
+    monkeypatch.setattr(s3.time, "sleep", lambda _seconds: None)
     monkeypatch.setattr(instance_metadata, "_TIMEOUT_S", 2.0)
-    monkeypatch.setattr(bucket, "PART", 1000)
+    monkeypatch.setattr(s3, "PART", 1000)
 
 
 def kept(url: str, tmp_path: Path, size: int):
@@ -52,7 +51,7 @@ def test_upload_to_a_misbehaving_bucket_fails_without_exposing_secrets(bad_respo
 
 @pytest.mark.parametrize(("size", "parts"), [(2500, 3), (3001, 3), (100_000, 3)])
 def test_parts_grow_with_the_file_because_s3_limits_their_number(size: int, parts: int, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(bucket, "_MOST_PARTS", 3)
+    monkeypatch.setattr(s3, "_MOST_PARTS", 3)
 
     def respond(request):
         body = b"<UploadId>u</UploadId><CompleteMultipartUploadResult/>" if request.method == "POST" else b""

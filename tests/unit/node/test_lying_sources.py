@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.agent.containers import image_archive
-from cloudgpu.node.agent.errors import AgentError
+from cloudgpu.node.agent.containers import image_transfer
 from cloudgpu.node.agent.fetch import download, http
-from cloudgpu.node.agent.fetch.from_peer import Peer
-from cloudgpu.node.agent.fetch.http_limits import MinimumSpeed, PacedStream
-from cloudgpu.node.agent.fetch.part import STEP
+from cloudgpu.node.agent.fetch.bounded_http import MinimumSpeed, PacedStream
+from cloudgpu.node.agent.fetch.partial_files import STEP
+from cloudgpu.node.agent.fetch.request import Peer
+from cloudgpu.node.agent.untrusted_data import AgentError
 from tests.bad_http.limits import call_within_limits
 from tests.bad_http.responses import BadResponse, bad_server, cases
 from tests.bad_http.server import http_response, raw_server
@@ -34,7 +34,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(http, "_READ_TIMEOUT_S", 2.0)
     monkeypatch.setattr(http, "_PACE", MinimumSpeed(head_s=1.0, window_s=1.0))
     monkeypatch.setattr(download, "_BACK_OFF_S", 0.01)
-    monkeypatch.setattr(image_archive, "_WAITS_S", (0.01, 0.01))
+    monkeypatch.setattr(image_transfer, "_ARCHIVE_WAITS_S", (0.01, 0.01))
 
 
 def fetched(url: str, path: Path, size: int, sha256: str | None):
@@ -91,7 +91,7 @@ def test_misbehaving_peer_transfers_no_complete_image(bad_response: BadResponse)
         came = [0]
 
         def take() -> None:
-            for piece in image_archive._pieces(hand, 1000):
+            for piece in image_transfer._pieces(hand, 1000):
                 came[0] += len(piece)
 
         found = call_within_limits(take)
@@ -106,7 +106,7 @@ def test_misbehaving_peer_transfers_no_complete_image(bad_response: BadResponse)
 def test_peer_transfer_token_follows_no_redirect(location: str):
     with raw_server(lambda _: [http_response("302 Found", location=location)]) as node:
         hand = Peer(node.url, TOKEN, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-        found = call_within_limits(lambda: list(image_archive._pieces(hand, 10)))
+        found = call_within_limits(lambda: list(image_transfer._pieces(hand, 10)))
         assert isinstance(found, AgentError)
         assert {one.path for one in node.requests} == {"/archive"}
 
@@ -122,7 +122,7 @@ def test_resumed_image_transfer_that_restarts_is_rejected():
     with raw_server(respond) as node:
         hand = Peer(node.url, TOKEN, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         taken: list = []
-        found = call_within_limits(lambda: taken.extend(image_archive._pieces(hand, 10)))
+        found = call_within_limits(lambda: taken.extend(image_transfer._pieces(hand, 10)))
     assert isinstance(found, AgentError), b"".join(taken)
     assert archive.startswith(b"".join(taken))
 

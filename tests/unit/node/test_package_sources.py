@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.node.agent.environments.package_sources import translate_pip_config
+from cloudgpu.node.agent.environments.installer import translate_pip_config
 
 ALWAYS = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
 

@@ -9,7 +9,7 @@ from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.suggestions.substitutes import alternatives
+from cloudgpu.plan.substitutes import alternatives
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()

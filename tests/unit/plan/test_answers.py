@@ -13,7 +13,7 @@ from cloudgpu.plan.capacity import VcpuHeadroom
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.recipe.loading.loader import LoadedRecipe, resolve
+from cloudgpu.recipe.loader import LoadedRecipe, resolve
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()

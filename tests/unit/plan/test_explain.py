@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cloudgpu.catalog import load
 from cloudgpu.cli.render.offers import explanation_lines, offers_json, offers_lines
 from cloudgpu.plan import planner
-from cloudgpu.plan.candidates.explain import explain, group_by_rule
+from cloudgpu.plan.candidates.candidate_list import explain_candidates, group_by_rule
 from cloudgpu.plan.capacity import Reservation, VcpuHeadroom
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
@@ -34,11 +34,11 @@ def asked(quotes: Quotes | None = None, **resources) -> PlannerInput:
 
 
 def rules_of(question: PlannerInput) -> dict[str, int]:
-    return {group.rule: group.count for group in group_by_rule(explain(question)) if not group.kept}
+    return {group.rule: group.count for group in group_by_rule(explain_candidates(question)) if not group.kept}
 
 
 def test_accepted_candidates_have_a_position_and_a_rule():
-    found = explain(asked(instance_type="p3dn.24xlarge"))
+    found = explain_candidates(asked(instance_type="p3dn.24xlarge"))
     assert [(one.zone, one.kept, one.place, one.rule) for one in found] == [
         ("us-east-1c", True, 1, "order"),
         ("us-east-1d", True, 2, "order"),
@@ -48,7 +48,7 @@ def test_accepted_candidates_have_a_position_and_a_rule():
 
 def test_recently_refused_candidate_is_ordered_last_with_cool_down_rule():
     quotes = Quotes(refused={("p3dn.24xlarge", "us-east-1c", "on-demand"): 60})
-    last = explain(asked(quotes, instance_type="p3dn.24xlarge"))[-1]
+    last = explain_candidates(asked(quotes, instance_type="p3dn.24xlarge"))[-1]
     assert (last.zone, last.kept, last.rule) == ("us-east-1c", True, "cool-down")
 
 
@@ -61,7 +61,7 @@ def test_rejected_types_regions_and_zones_are_counted_by_rule():
     assert found["retired"] == 1
     assert found["zone"] == 2
     assert found["offered"] >= 1
-    out = [one for one in explain(question) if one.rule == "zone"]
+    out = [one for one in explain_candidates(question) if one.rule == "zone"]
     assert {one.zone: one.why for one in out} == {
         "us-east-1d": "the recipe allows only us-east-1c",
         "us-east-1-bos-1a": "us-east-1-bos-1a is a local zone outside the data centers of us-east-1 and costs more",
@@ -73,7 +73,7 @@ def test_zones_outside_the_reservation_are_rejected():
         "cr-0a1b2c3d4e5f60718", "default", "us-east-1", "us-east-1d", "p3dn.24xlarge", "active", 2, None, None
     )
     spec = {"instance_type": "p3dn.24xlarge", "market": "reservation", "reservation": held.id}
-    found = explain(asked(Quotes(reservation=held, live=True), **spec))
+    found = explain_candidates(asked(Quotes(reservation=held, live=True), **spec))
     assert [(one.zone, one.kept, one.rule) for one in found] == [
         ("us-east-1d", True, "order"),
         ("us-east-1c", False, "reservation"),
@@ -96,7 +96,7 @@ OPTIONS = [*list(CATALOG.types)[::7], "V100:8", "T4:4", "A100:8", "p3.16xlarge",
 def test_explanation_covers_all_plan_candidates_and_every_type(specs, regions, prefer):
     question = asked(any_of=specs, regions=regions, prefer=prefer)
     plan = planner.build_plan(question)
-    found = explain(question)
+    found = explain_candidates(question)
     kept = [(one.instance_type, one.zone, one.market) for one in found if one.kept]
     assert kept == [one.key for one in plan.candidates]
     assert [one.place for one in found if one.kept] == list(range(1, len(kept) + 1))
@@ -110,7 +110,7 @@ def test_offers_table_matches_expected_text():
     question = asked(quotes, any_of=["V100:8", "p3.16xlarge"], regions=["us-east-1", "eu-central-1", "eu-north-1"])
     plan = planner.build_plan(question)
     assert (
-        "\n".join(offers_lines(plan, question, explain(question)))
+        "\n".join(offers_lines(plan, question, explain_candidates(question)))
         == """\
 tiny: 2 candidates for 2 nodes
 
@@ -127,7 +127,7 @@ rejected: 1 [retired]
     p3.16xlarge: AWS retired p3.16xlarge on 2025-12-20, and it can no longer be launched; its successor is \
 p3dn.24xlarge"""
     )
-    told = offers_json(plan, question, explain(question))
+    told = offers_json(plan, question, explain_candidates(question))
     assert told["candidates"][0]["quota"] == {
         "code": "L-417A185B",
         "name": "Running On-Demand P instances",
@@ -143,14 +143,14 @@ p3dn.24xlarge"""
 def test_unreported_quota_is_shown_as_unknown_not_zero():
     question = asked(gpu="V100:8")
     plan = planner.build_plan(question)
-    assert "192 needed, headroom unknown" in "\n".join(offers_lines(plan, question, explain(question)))
-    (first, *_) = offers_json(plan, question, explain(question))["candidates"]
+    assert "192 needed, headroom unknown" in "\n".join(offers_lines(plan, question, explain_candidates(question)))
+    (first, *_) = offers_json(plan, question, explain_candidates(question))["candidates"]
     assert (first["quota"]["limit_vcpus"], first["quota"]["free_vcpus"]) == (None, None)
 
 
 def test_rejected_recipe_still_produces_valid_offers_json():
     question = asked(any_of=["p3.16xlarge", "V100:8"], regions=["eu-central-1"])
-    told = json.loads(json.dumps(offers_json(planner.build_plan(question), question, explain(question))))
+    told = json.loads(json.dumps(offers_json(planner.build_plan(question), question, explain_candidates(question))))
     assert told["candidates"] == []
     assert any(finding["remedies"] for finding in told["findings"])
     assert {rule["rule"] for rule in told["rules"]} >= {"retired", "offered"}
@@ -159,7 +159,7 @@ def test_rejected_recipe_still_produces_valid_offers_json():
 @pytest.mark.parametrize("resources", [{"gpu": "H900:8"}, {"instance_type": "x.large"}])
 def test_unknown_hardware_produces_an_empty_explanation(resources):
     question = asked(**resources)
-    assert explain(question) == ()
+    assert explain_candidates(question) == ()
     assert list(explanation_lines(planner.build_plan(question), ())) == [
         "there are no offers: the catalog does not contain the hardware that tiny requests"
     ]

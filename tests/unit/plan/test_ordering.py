@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
 from cloudgpu.plan import costs, planner
-from cloudgpu.plan.candidates.candidate_list import RULES
+from cloudgpu.plan.candidates.candidate_list import SORT_RULES
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.rules import registry as rules
@@ -105,7 +105,7 @@ def worlds(draw):
 
 
 @settings(deadline=None, max_examples=60)
-@given(worlds(), st.sampled_from(sorted(RULES)))
+@given(worlds(), st.sampled_from(sorted(SORT_RULES)))
 def test_preference_reorders_candidates_without_changing_them(world, prefer):
     one, quotes = world
     resources = one.resources.model_copy(update={"prefer": prefer})
@@ -125,7 +125,7 @@ def test_preference_reorders_candidates_without_changing_them(world, prefer):
             assert hours == sorted(hours)
 
 
-@pytest.mark.parametrize("prefer", sorted(RULES))
+@pytest.mark.parametrize("prefer", sorted(SORT_RULES))
 def test_equally_ranked_candidates_keep_recipe_order(prefer):
     found = [
         one.zone

@@ -11,8 +11,7 @@ from cloudgpu.cli.render.plan import plan_summary
 from cloudgpu.plan import planner, planner_input
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.recipe.digest import digest
-from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.schema import Recipe, digest
 
 CATALOG = load()
 TODAY = date(2026, 8, 1)

@@ -9,8 +9,8 @@ from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.loader import resolve
+from cloudgpu.recipe import loader
+from cloudgpu.recipe.loader import resolve
 from cloudgpu.recipe.schema import Recipe
 
 QUICKSTART = loader.load(Path(__file__).parents[3] / "recipes" / "quickstart" / "recipe.yaml")

@@ -14,14 +14,13 @@ from cloudgpu.app.planning.planner import plan_error, read_sets
 from cloudgpu.catalog import load
 from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.errors import BudgetError, RecipeError
-from cloudgpu.plan import planner
+from cloudgpu.plan import planner, suggestions
 from cloudgpu.plan.capacity import VcpuHeadroom
 from cloudgpu.plan.plan import Finding, Plan, Quotes, SuggestedChange
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.suggestions import search as suggestions
-from cloudgpu.plan.suggestions.edits import edit, edits_in_fixes
-from cloudgpu.plan.suggestions.substitutes import offered_elsewhere, substitutes
-from cloudgpu.recipe.loading.loader import LoadedRecipe, resolve
+from cloudgpu.plan.substitutes import offered_elsewhere, substitutes
+from cloudgpu.plan.suggestions import edit, edits_in_fixes
+from cloudgpu.recipe.loader import LoadedRecipe, resolve
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import command
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.plan.candidates.explain import explain
+from cloudgpu.plan.candidates.candidate_list import explain_candidates
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.subnets import (
@@ -220,7 +220,7 @@ def test_private_nodes_of_a_vpc_get_a_private_subnet():
 
 def test_explanation_names_the_rule_that_excluded_a_zone():
     inputs, _ = question(network(subnet(2, zone="us-east-1d")), {**ONE_ZONE, "zones": [ZONE, "us-east-1d"]})
-    reasons = {verdict.zone: verdict.rule for verdict in explain(inputs.question()) if not verdict.kept}
+    reasons = {verdict.zone: verdict.rule for verdict in explain_candidates(inputs.question()) if not verdict.kept}
     assert reasons[ZONE] == "subnet"
 
 

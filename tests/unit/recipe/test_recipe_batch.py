@@ -2,10 +2,10 @@
 
 import pytest
 
-from cloudgpu.recipe.batch import samples_per_step
-from cloudgpu.recipe.loading.loader import validate_recipe
+from cloudgpu.recipe.field_types import SizeGib
+from cloudgpu.recipe.loader import validate_recipe
+from cloudgpu.recipe.rules.launch import samples_per_step
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.units import SizeGib
 
 
 def values(batch, params=None):

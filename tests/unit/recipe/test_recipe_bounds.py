@@ -3,8 +3,8 @@
 import pytest
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.loader import resolve
+from cloudgpu.recipe import loader
+from cloudgpu.recipe.loader import resolve
 from cloudgpu.recipe.matrix import Axis, combinations
 
 WHOLE = """\

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.recipe.loading.loader import validate_recipe
+from cloudgpu.recipe.launch_sections import kvstore_kind
+from cloudgpu.recipe.loader import validate_recipe
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.launch import kvstore_kind
 
 
 def read(params: dict | None = None, **launch) -> tuple[Recipe | None, list[str]]:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe.loading import loader
+from cloudgpu.recipe import loader
 
 GOOD = """\
 schema: 1

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cloudgpu.errors import RecipeError, UsageError
-from cloudgpu.recipe.loading import loader
+from cloudgpu.recipe import loader
 from cloudgpu.recipe.matrix import MAX_COMBINATIONS, Axis, combinations, read_axes
 
 TEXT = """\

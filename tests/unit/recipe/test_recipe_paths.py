@@ -6,9 +6,9 @@ import pytest
 
 from cloudgpu.cli.main import main
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.files import EVERYWHERE
-from cloudgpu.recipe.loading.loader import resolve
+from cloudgpu.recipe import loader
+from cloudgpu.recipe.loader import resolve
+from cloudgpu.recipe.local_files import EVERYWHERE
 
 RECIPE = """\
 schema: 1

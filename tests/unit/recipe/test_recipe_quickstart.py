@@ -6,9 +6,8 @@ import hashlib
 from pathlib import Path
 
 from cloudgpu.paths import bundled_folder
-from cloudgpu.recipe import template
-from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.loader import resolve
+from cloudgpu.recipe import loader, template
+from cloudgpu.recipe.loader import resolve
 
 FOLDER = Path(__file__).parents[3] / "recipes" / "quickstart"
 LOADED = loader.load(FOLDER / "recipe.yaml")

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe.digest import digest
-from cloudgpu.recipe.loading import document, loader
-from cloudgpu.recipe.loading.loader import resolve
+from cloudgpu.recipe import document, loader
+from cloudgpu.recipe.loader import resolve
+from cloudgpu.recipe.schema import digest
 
 TEXT = """\
 schema: 1

@@ -2,9 +2,9 @@
 
 import pytest
 
+from cloudgpu.recipe.launch_sections import Endpoint
 from cloudgpu.recipe.rules.registry import rule_problems
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.sections.launch import Endpoint
 
 
 def recipe(service=None, *, launcher="service", beside=(), **more) -> Recipe:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.recipe.loading.loader import validate_recipe
+from cloudgpu.recipe.loader import validate_recipe
 from cloudgpu.recipe.template import placeholders
 
 BASE = {"schema": 1, "name": "r", "resources": {"gpu": "V100:8"}, "launch": {"with": "torchrun", "command": "x.py"}}

@@ -17,7 +17,7 @@ from cloudgpu.launch.containers import DockerEngine
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.launchers.registry import launch, with_services
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
-from cloudgpu.recipe.loading import loader
+from cloudgpu.recipe import loader
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.containers.requests import NodeImage, NodeRunPaths, container_start_fields, exec_prefixes
 from cloudgpu.run.job import Job

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.cli.main import main
-from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.loader import resolve
+from cloudgpu.recipe import loader
+from cloudgpu.recipe.loader import resolve
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 NAMES = sorted(path.parent.name for path in RECIPES.glob("*/recipe.yaml"))

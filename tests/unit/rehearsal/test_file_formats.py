@@ -20,8 +20,8 @@ from cloudgpu.rehearsal.nodes import host, record
 from cloudgpu.rehearsal.nodes.boot.images import Images
 from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
 from cloudgpu.rehearsal.nodes.values import NodeSpec, RoleCredentials
-from cloudgpu.rehearsal.server import access_keys, main, process
-from cloudgpu.rehearsal.server.access_keys import AccessKey, Keyring
+from cloudgpu.rehearsal.server import main, process, sigv4
+from cloudgpu.rehearsal.server.sigv4 import AccessKey, Keyring
 from cloudgpu.rehearsal.simulated_time import SimulatedTime
 from tests.manual_clock import ManualClock
 
@@ -70,7 +70,7 @@ def test_format_1_node_host_state_is_read(files):
 
 
 def test_format_1_access_keys_are_read(files):
-    assert access_keys.load(files.keys) == KEYS
+    assert sigv4.load(files.keys) == KEYS
 
 
 def test_format_1_market_table_is_read(files):
@@ -101,7 +101,7 @@ READERS: dict[str, Callable[[RehearsalFiles], object]] = {
     "record.json": lambda files: record.load(files.root / "record.json"),
     "images.json": lambda files: Images(files.root / "images.json").installed("ami-1"),
     "host.json": lambda files: host.load_state(files.root / "host.json"),
-    "keys.json": lambda files: access_keys.load(files.keys),
+    "keys.json": lambda files: sigv4.load(files.keys),
     "market.json": lambda files: Market(files.market),
     "time.json": lambda files: SimulatedTime(files.time, ManualClock(NOW)).now(),
     "endpoint.json": client._recorded,
@@ -111,7 +111,7 @@ WRITERS: dict[str, Callable[[RehearsalFiles], object]] = {
     "record.json": lambda files: record.save(files.root / "record.json", RECORD),
     "images.json": lambda files: Images(files.root / "images.json").keep("ami-2", ("x",)),
     "host.json": lambda files: host.save_state(files.root / "host.json", host.HostState(3600.0, CREDENTIALS)),
-    "keys.json": lambda files: access_keys.write(files.keys, KEYS),
+    "keys.json": lambda files: sigv4.write(files.keys, KEYS),
     "market.json": lambda files: Market(files.market).put_prices({"*/p3dn.24xlarge/on-demand": "29.5"}),
     "time.json": lambda files: SimulatedTime(files.time, ManualClock(NOW)).advance(0),
     "failure.json": lambda files: main._save_failure(files, StateError("the disk is full", hint="free some space")),
@@ -154,7 +154,7 @@ def test_newer_file_format_is_rejected_and_file_unchanged(files, name):
 def test_access_keys_of_a_newer_format_are_not_repaired(files):
     content = rewrite(files.keys, format=2)
     with pytest.raises(NewerFormatError):
-        access_keys.repair(files.keys, "")
+        sigv4.repair(files.keys, "")
     assert files.keys.read_bytes() == content
 
 
@@ -180,7 +180,7 @@ def test_newer_node_record_stops_the_host_unlike_a_damaged_record(tmp_path):
 def test_invalid_format_number_is_reported_as_damage(files, number):
     rewrite(files.keys, format=number)
     with pytest.raises(StateError) as caught:
-        access_keys.load(files.keys)
+        sigv4.load(files.keys)
     assert not isinstance(caught.value, NewerFormatError)
 
 

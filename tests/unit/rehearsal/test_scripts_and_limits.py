@@ -13,10 +13,9 @@ from cloudgpu.errors import StateError
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.aws_api.launch.fleets import FleetCapacity, Pool, allocate
 from cloudgpu.rehearsal.faults.api_faults import FaultRules, MatchedCall
-from cloudgpu.rehearsal.server.access_keys import load, load_or_create
+from cloudgpu.rehearsal.server.endpoint import identify
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
-from cloudgpu.rehearsal.server.operation import identify
-from cloudgpu.rehearsal.server.sigv4 import Scope
+from cloudgpu.rehearsal.server.sigv4 import Scope, load, load_or_create
 from cloudgpu.rehearsal.state.durable import write_durably
 
 RUN = MatchedCall("ec2", "RunInstances", "us-east-1", True, {"zone": "us-east-1c", "instance_type": "p3dn.24xlarge"})

@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError, SshSetupError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
-from cloudgpu.run import agent_reader
+from cloudgpu.run import follow as follow_module
 from cloudgpu.run.agent import Agent, SilentAgentError
 from cloudgpu.run.agent_messages import Chunk, SpotNotice, Verdict, combine_verdicts
 from cloudgpu.run.follow import follow
@@ -129,13 +129,13 @@ def test_hung_agent_on_reachable_host_is_reported_and_abandoned(tmp_path, clock,
 
 @pytest.mark.timeout(30)
 def test_unreachable_node_is_followed_again_while_other_nodes_run(gather, clock, monkeypatch):
-    monkeypatch.setattr(agent_reader, "_RETRY_LOST_S", 0.0)
+    monkeypatch.setattr(follow_module, "_RETRY_LOST_S", 0.0)
     lost, found = threading.Event(), threading.Event()
-    put = agent_reader.Feed.put
+    put = follow_module.Feed.put
 
     def noticed(self, item):
         put(self, item)
-        if isinstance(item, agent_reader.Contact):
+        if isinstance(item, follow_module.Contact):
             (found if item.trouble is None else lost).set()
 
     class Steady:
@@ -152,7 +152,7 @@ def test_unreachable_node_is_followed_again_while_other_nodes_run(gather, clock,
         def close(self):
             pass
 
-    monkeypatch.setattr(agent_reader.Feed, "put", noticed)
+    monkeypatch.setattr(follow_module.Feed, "put", noticed)
     one, other = agent(0), agent(1, lines(error=LOST))
     stream = other.host.stream
     monkeypatch.setattr(one.host, "stream", lambda *_, **__: Steady())

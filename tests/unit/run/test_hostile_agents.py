@@ -9,14 +9,13 @@ import pytest
 from cloudgpu.errors import CloudGpuError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
-from cloudgpu.recipe.sections.launch import Metric
-from cloudgpu.run import metric_series
+from cloudgpu.recipe.launch_sections import Metric
+from cloudgpu.run import metrics
 from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
 from cloudgpu.run.agent_messages import Chunk, Verdict
 from cloudgpu.run.follow import follow
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.run.metric_series import Series
-from cloudgpu.run.metrics import Measured, Metrics
+from cloudgpu.run.metrics import Measured, Metrics, Series
 from tests.fake_host import FakeHost, ScriptedResult
 from tests.manual_clock import ManualClock
 
@@ -157,7 +156,7 @@ def metric(**fields):
 
 
 def test_median_keeps_a_bounded_number_of_samples(monkeypatch):
-    monkeypatch.setattr(metric_series, "MOST_KEPT", 64)
+    monkeypatch.setattr(metrics, "MOST_KEPT", 64)
     values = Series(metric(take="median"))
     for number in range(100_001):
         values.add(float(number))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe.loading.files import is_allowed
-from cloudgpu.run.requirement_files import any_file, local_requirement, with_files
+from cloudgpu.recipe.local_files import is_allowed
+from cloudgpu.run.local_files import any_file, local_requirement, with_files
 
 
 def test_lines_of_files_replace_the_names_of_files(tmp_path: Path) -> None:

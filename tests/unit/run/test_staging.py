@@ -10,13 +10,13 @@ from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent, install_agent
 from cloudgpu.run.collect import collect
-from cloudgpu.run.data.files import RemoteFile
+from cloudgpu.run.data.copies import RemoteFile
 from cloudgpu.run.job import Job
+from cloudgpu.run.local_files import without_data
 from cloudgpu.run.metrics import Metrics
 from cloudgpu.run.progress import Activity, Note
 from cloudgpu.run.stage import Staged, send_workdir, stage
 from cloudgpu.run.start import rank_launches, start
-from cloudgpu.run.workdir import without_data
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from tests.fake_host import FakeHost, ScriptedResult
 

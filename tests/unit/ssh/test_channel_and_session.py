@@ -11,10 +11,10 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.base import TimeLimitError
-from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.session import LEAST_BYTES_PER_S, CommandSession, KeepaliveLimits
+from cloudgpu.ssh.transport import OrderlyChannel
 from tests.manual_clock import ManualClock
 
 NAMES = {93: "window", 94: "data", 96: "eof", 97: "close", 98: "request"}

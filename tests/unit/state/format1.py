@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from cloudgpu.backends.quota_headroom import RegionQuotas
-from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings, Retirement, TypeFacts
+from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, Retirement, TypeFacts
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.state.catalog_snapshots import History, SnapshotEntry

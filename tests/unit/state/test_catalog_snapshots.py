@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.catalog import load
-from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings
+from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.state import documents as module

@@ -32,8 +32,8 @@ from cloudgpu.engine.role_grants import RoleGrants, role_grants
 from cloudgpu.errors import CloudError, LaunchError, NoCapacityError, UsageError
 from cloudgpu.plan.launch_error_codes import Skips, pauses_s, remaining_candidates, rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
+from cloudgpu.recipe.field_types import DurationS
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.units import DurationS
 from cloudgpu.run.progress import Note
 from cloudgpu.state.catalog_snapshots import known_catalog
 from cloudgpu.state.cluster_record import ClusterRecord

@@ -19,7 +19,7 @@ from cloudgpu.errors import (
 )
 from cloudgpu.plan.launch_error_codes import Skips, rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
-from cloudgpu.plan.suggestions.substitutes import alternatives
+from cloudgpu.plan.substitutes import alternatives
 from cloudgpu.text import command, plural
 
 

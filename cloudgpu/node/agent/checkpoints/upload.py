@@ -24,11 +24,11 @@ from contextlib import contextmanager, suppress
 from typing import Any, Callable, Dict, Iterator
 
 from .. import files
-from ..errors import AgentError
 from ..gang import status
 from ..heartbeat import advance
-from ..spot_notice import read_spot_notice
-from .bucket import CheckpointBucket, FileChangedError
+from ..instance_metadata import read_spot_notice
+from ..untrusted_data import AgentError
+from .s3 import CheckpointBucket, FileChangedError
 
 _NEVER_STARTED_S = 900.0
 _POLL_S = 0.5

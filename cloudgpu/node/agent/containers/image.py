@@ -13,12 +13,10 @@ import stat
 from typing import Any, Callable, Dict
 from urllib.parse import quote
 
-from ..errors import AgentError
-from ..fetch.from_peer import parse_peer
-from ..untrusted_data import raise_malformed_as, require_integer, require_number, require_object, text
-from . import docker_group, image_archive, pull
-from .docker_api import DockerApi, DockerApiError, DockerEndpoint, check_engine, find_docker_endpoint
-from .engine_state import has_gpu_hook
+from ..fetch.request import parse_peer
+from ..untrusted_data import AgentError, raise_malformed_as, require_integer, require_number, require_object, text
+from . import docker_group, image_transfer
+from .docker_api import DockerApi, DockerApiError, DockerEndpoint, check_engine, find_docker_endpoint, has_gpu_hook
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _READ_TIMEOUT_S = 300.0
@@ -88,9 +86,11 @@ def _registry_digest(engine: DockerApi, request: dict[str, Any], report: Callabl
     """Get the digest from the registry and check the architectures. Return an empty string on a transient failure."""
     name = _by_tag(request)
     try:
-        answer = engine.get(f"/distribution/{quote(name, safe='/:@')}/json", auth=pull.login_header(request["login"]))
+        answer = engine.get(
+            f"/distribution/{quote(name, safe='/:@')}/json", auth=image_transfer.login_header(request["login"])
+        )
     except DockerApiError as error:
-        failure = pull.pull_error(name, error)
+        failure = image_transfer.pull_error(name, error)
         if failure.code != "network":
             raise failure from error
         report(f"{failure.message}; the pull will retry")
@@ -115,7 +115,7 @@ def _local_or_pulled(
     _has_room(info, request)
     report(f"pulling {request['image']}")
     which = request["digest"] or request["tag"]
-    pull.pull(engine, request["repository"], which, request["login"], report, request["read_timeout_s"])
+    image_transfer.pull(engine, request["repository"], which, request["login"], report, request["read_timeout_s"])
     image = engine.image(name)
     if image is None:
         raise AgentError(f"{request['image']} was pulled, but Docker does not list it", code="network")
@@ -140,8 +140,8 @@ def _local_or_from_peer(
     image = engine.image(image_id)
     if image is not None or peer is None:
         return None if image is None else (image, False)
-    report(f"fetching {request['image']} from another node: {pull.size_text(int(spec['archive_bytes']))}")
-    image_archive.load_from_peer(engine, info, image_id, int(spec["archive_bytes"]), peer)
+    report(f"fetching {request['image']} from another node: {image_transfer.size_text(int(spec['archive_bytes']))}")
+    image_transfer.load_from_peer(engine, info, image_id, int(spec["archive_bytes"]), peer)
     if request["tag"]:
         engine.tag(image_id, request["repository"], request["tag"])
     image = engine.image(image_id)
@@ -158,8 +158,10 @@ def _missing_image(request: dict[str, Any]) -> AgentError:
 def _has_room(info: dict[str, Any], request: dict[str, Any]) -> None:
     """Check the disk space if the image's size is known."""
     needed = int(int(request["size"]) * _UNPACKING)
-    what = f"{request['image']} needs about {pull.size_text(needed)} while it is unpacked"
-    pull.require_free_space(str(info.get("DockerRootDir") or "/"), needed, what, "use a larger disk: resources.disk")
+    what = f"{request['image']} needs about {image_transfer.size_text(needed)} while it is unpacked"
+    image_transfer.require_free_space(
+        str(info.get("DockerRootDir") or "/"), needed, what, "use a larger disk: resources.disk"
+    )
 
 
 def _fits(name: str, architectures: list[str]) -> None:

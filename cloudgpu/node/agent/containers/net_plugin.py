@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Mapping, Sequence
 
-from .. import bounded_tool
+from .. import subprocess_tool
 
 NAMES_FILE = "net-plugin.names"
 """File in the run's directory with the names of the variables that the check in the container gets."""
@@ -76,7 +76,7 @@ def problem(argv: Sequence[str], run_dir: str, variables: Mapping[str, str]) -> 
     """
     with open(os.path.join(run_dir, NAMES_FILE), "w", encoding="utf-8") as stream:
         stream.writelines(f"{name}\n" for name in sorted(variables))
-    _, output = bounded_tool.run(argv, _LIMIT_S, {**os.environ, **variables})
+    _, output = subprocess_tool.run_bounded(argv, _LIMIT_S, {**os.environ, **variables})
     return parse(output)
 
 

@@ -10,12 +10,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator
 
-from ..errors import AgentError
-from ..untrusted_data import raise_malformed_as, require_object
+from ..untrusted_data import AgentError, raise_malformed_as, require_object
 from ..watchdog import WatchdogProcess
 from .docker_api import DockerApi, DockerApiError, DockerEndpoint
-from .run_container import RankContainer
-from .spec import ContainerSpec, setup_image_name
+from .run_container import ContainerSpec, RankContainer, setup_image_name
 
 LABEL = "cloudgpu.recipe"
 """Label of the local images, with the name of the recipe."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List
 
 from .. import files, subprocess_tool
-from ..errors import AgentError
-from . import installer, package_sources
+from ..untrusted_data import AgentError
+from . import installer
 
 Run = Callable[[str, List[str], Dict[str, str]], None]
 """Function that runs a tool, given a description for progress lines, the command line, and extra environment
@@ -255,7 +255,7 @@ def _uv_from_pip(request: EnvironmentRequest, folder: str, run: Run) -> tuple[st
     """
     python = _python(folder)
     needed = request.torch_backend is not None or _user_backend() is not None
-    settings = package_sources.uv_settings(python, installer.clean_environment())
+    settings = installer.uv_settings(python, installer.clean_environment())
     if settings is None and not needed:
         return None, {}
     try:

@@ -17,10 +17,10 @@ from typing import Any, Callable, Dict, Iterator
 
 from .. import files, subprocess_tool
 from ..containers import docker_group
+from ..containers.run_container import read_container, read_text, read_words
 from ..containers.setup_image import SetupContainerSpec, SetupImage, remove_unused_image
-from ..containers.spec import read_container, read_text, read_words
-from ..errors import AgentError
 from ..masking import Mask
+from ..untrusted_data import AgentError
 from . import installer
 
 Progress = Callable[[str], None]

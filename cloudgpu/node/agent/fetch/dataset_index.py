@@ -12,10 +12,9 @@ import os
 from typing import Any, Callable
 
 from .. import files
-from ..agent_home import agent_folder
-from ..errors import AgentError
+from ..files import agent_folder
 from ..heartbeat import advance
-from ..untrusted_data import MALFORMED, require_integer, require_object, text
+from ..untrusted_data import MALFORMED, AgentError, require_integer, require_object, text
 from .request import RequestedFile
 
 

@@ -1,4 +1,4 @@
-"""`fetch`: download files in parallel, resume interrupted downloads, and verify checksums.
+"""`fetch`: check the disk space, download files in parallel, resume interrupted downloads, verify checksums.
 
 A large file is fetched in ranges over several connections and hashed in order while later ranges are still arriving.
 URLs are never shown, because they may be presigned.
@@ -13,18 +13,16 @@ import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
-from ..errors import AgentError
-from . import part as fetch_part
+from ..untrusted_data import AgentError
+from . import partial_files as fetch_part
 from .dataset_index import Record
-from .disk_space import check_disk_space
-from .from_peer import Peer, parse_peer
 from .http import HttpConnections, TransientError, WrongRangeError
-from .progress import Progress
-from .ranges import LARGE, RangesUnsupportedError, download_ranges
-from .request import RequestedFile, parse_requested_files
+from .partial_files import LARGE, Progress, RangesUnsupportedError, download_ranges
+from .request import Peer, RequestedFile, parse_peer, parse_requested_files
 
+_GIB = float(1 << 30)
 _THREADS = 16
 _ATTEMPTS = 6
 _BACK_OFF_S = 0.4
@@ -205,3 +203,39 @@ class Downloads:
         """Add to the number of bytes downloaded."""
         with self._lock:
             self.bytes += size
+
+
+def check_disk_space(missing: Sequence[RequestedFile]) -> None:
+    """Check that each file system has enough free space for the bytes that are still missing."""
+    needed: dict[int, int] = {}
+    folders: dict[int, str] = {}
+    for file in missing:
+        folder = _existing(os.path.dirname(file.path))
+        device = os.stat(folder).st_dev
+        needed[device] = needed.get(device, 0) + file.size - _arrived(file)
+        folders.setdefault(device, folder)
+    for device, size in needed.items():
+        stats = os.statvfs(folders[device])
+        free = stats.f_bavail * stats.f_frsize
+        if size > free:
+            message = f"{folders[device]}: not enough free disk space: {_gib(size)} needed, {_gib(free)} free"
+            hint = "give the nodes a larger disk (`resources.disk`), or mount the data"
+            raise AgentError(message, hint=hint, code="disk-full")
+
+
+def _existing(folder: str) -> str:
+    while folder != "/" and not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _arrived(file: RequestedFile) -> int:
+    """Return the number of bytes that a partial file occupies on disk. Holes in the file do not count."""
+    try:
+        return min(os.stat(file.path + ".part").st_blocks * 512, file.size)
+    except FileNotFoundError:
+        return 0
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.2f} GiB"

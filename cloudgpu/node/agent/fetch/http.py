@@ -10,9 +10,8 @@ import urllib.parse
 import urllib.request
 from typing import Iterator
 
-from ..errors import AgentError
-from .from_peer import Peer
-from .http_limits import (
+from ..untrusted_data import AgentError
+from .bounded_http import (
     LocalAddressError,
     MinimumSpeed,
     apply_limits,
@@ -21,7 +20,7 @@ from .http_limits import (
     must_block_local,
     redirect_url,
 )
-from .request import RequestedFile
+from .request import Peer, RequestedFile
 
 _READ_TIMEOUT_S = 60.0
 _PACE = MinimumSpeed(head_s=_READ_TIMEOUT_S)

@@ -20,8 +20,8 @@ import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import IO, Any, Callable, Dict
 
-from ..containers import image_archive
-from ..errors import AgentError
+from ..containers import image_transfer
+from ..untrusted_data import AgentError
 from .dataset_index import Record
 
 ARCHIVE = "archive"
@@ -36,7 +36,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """Print `{"port", "size"}` once other nodes may connect, and exit when the caller stops reading the output."""
     source: Folder | Archive
     if spec.get("image"):
-        source = Archive(image_archive.write_archive(str(spec["image"]), lambda text: emit({"progress": text})))
+        source = Archive(image_transfer.write_archive(str(spec["image"]), lambda text: emit({"progress": text})))
     else:
         source = Folder(str(spec["folder"]), Record(spec))
     server = _Server(str(spec["address"]), source, str(spec["token"]), _context(spec))

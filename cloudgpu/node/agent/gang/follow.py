@@ -9,14 +9,13 @@ import sys
 import zlib
 from typing import TYPE_CHECKING, Any, Callable, Dict
 
-from ..errors import AgentError
 from ..masking import Mask
-from ..untrusted_data import MALFORMED
+from ..untrusted_data import MALFORMED, AgentError
 from . import secret_file, status
 from .log_times import line_times, modified_ms
 
 if TYPE_CHECKING:
-    from ..spot_notice import SpotNotice
+    from ..instance_metadata import SpotNotice
 
 _BATCH_BYTES = 1 << 20
 """Maximum bytes of one message. A longer line is split."""
@@ -120,7 +119,7 @@ class Caller:
 
 def _spot_notice() -> SpotNotice:
     # The module imports an HTTP client with TLS, which only spot nodes need.
-    from ..spot_notice import SpotNotice  # noqa: PLC0415
+    from ..instance_metadata import SpotNotice  # noqa: PLC0415
 
     return SpotNotice()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import proc
 from ..containers.run_container import RankContainer, why_not_started
-from ..utc import now as utc_now
+from ..files import now as utc_now
 from .spec import RankSpec, StartSpec
 from .status import log_path
 from .verdict import failure_record

@@ -12,9 +12,8 @@ import stat
 from contextlib import suppress
 from typing import Iterable
 
-from ..errors import AgentError
 from ..masking import Mask
-from ..untrusted_data import MALFORMED
+from ..untrusted_data import MALFORMED, AgentError
 
 FOLDER = "/dev/shm"  # noqa: S108 - the only tmpfs that every Linux system has and every user may write to
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})

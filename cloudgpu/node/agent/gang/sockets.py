@@ -9,10 +9,8 @@ import socket
 import time
 from typing import Any, Callable
 
-from ..errors import AgentError
-from ..untrusted_data import raise_malformed_as
-from .connection import GangConnection
-from .protocol import HeadProtocol, ProtocolError, WorkerProtocol
+from ..untrusted_data import AgentError, raise_malformed_as
+from .protocol import GangConnection, HeadProtocol, ProtocolError, WorkerProtocol
 from .spec import StartSpec
 from .verdict import GangVerdict, HeadCore, Report, WorkerCore, read_order, read_report
 

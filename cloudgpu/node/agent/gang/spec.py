@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..containers.spec import ContainerSpec, read_container, read_words
-from ..errors import AgentError
+from ..containers.run_container import ContainerSpec, read_container, read_words
+from ..untrusted_data import AgentError
 from .status import log_path, run_dir
 
 T = TypeVar("T")

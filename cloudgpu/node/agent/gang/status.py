@@ -1,4 +1,4 @@
-"""A run's status file, and the status to report if the agent that writes the file has died or is silent."""
+"""`status` and `busy`: a run's status file, the status if its agent has died, and the unfinished runs on this node."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import time
 from typing import Any, Callable
 
 from .. import files, proc
-from ..errors import AgentError
-from ..untrusted_data import raise_malformed_as, require_integer, text
-from ..utc import utc
+from ..files import utc
+from ..untrusted_data import AgentError, raise_malformed_as, require_integer, text
 
 FINAL = frozenset({"succeeded", "failed", "cancelled", "lost"})
 _SILENT_S = 60.0
@@ -90,3 +89,36 @@ def _measure_logs(folder: str, ranks: list[dict[str, Any]]) -> None:
             rank["log_bytes"] = os.stat(log_path(folder, require_integer(rank["rank"]))).st_size
         except FileNotFoundError:
             rank["log_bytes"] = 0
+
+
+def report_busy(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
+    """Print the IDs of the runs beside the one in `run_dir` that have not ended."""
+    emit({"runs": unfinished_runs(run_dir(spec))})
+
+
+def unfinished_runs(folder: str) -> list[str]:
+    """Return the IDs of the unfinished runs beside the run in this directory, sorted.
+
+    A run whose agent is dead or silent has ended. A damaged status file is ignored, because nothing can end that run.
+    """
+    runs = os.path.dirname(os.path.normpath(folder))
+    try:
+        names = sorted(set(os.listdir(runs)) - {os.path.basename(os.path.normpath(folder))})
+    except FileNotFoundError:
+        return []
+    return [name for name in names if _is_unfinished(os.path.join(runs, name))]
+
+
+def refuse_if_busy(folder: str) -> None:
+    """Raise an error if another run on this node has not ended."""
+    runs = unfinished_runs(folder)
+    if runs:
+        raise AgentError(f"run {runs[0]} is in progress on this node", code="busy")
+
+
+def _is_unfinished(folder: str) -> bool:
+    try:
+        known = read_status_if_any(folder)
+    except (AgentError, OSError):
+        return False
+    return known is not None and known["state"] not in FINAL

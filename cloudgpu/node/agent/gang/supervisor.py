@@ -13,10 +13,9 @@ from typing import Any
 from .. import files, proc
 from ..containers import net_plugin
 from ..containers.run_container import RankContainer
-from ..errors import AgentError
-from ..transport.watch import TransportWatch
-from ..untrusted_data import MALFORMED
-from ..utc import now as utc_now
+from ..files import now as utc_now
+from ..transport import TransportWatch
+from ..untrusted_data import MALFORMED, AgentError
 from . import authorized_keys, secret_file, status
 from .log_times import LogTimes
 from .ranks import RankProcesses

@@ -9,11 +9,10 @@ import subprocess
 from pathlib import Path
 from typing import Any, Callable
 
-from .. import files, proc
-from ..errors import AgentError
+from .. import files, mount, proc
 from ..fetch import dataset_index
 from ..gang import secret_file
-from ..mounts import mount
+from ..untrusted_data import AgentError
 from . import daemon, store, termination
 from .lease import MARK
 

@@ -7,9 +7,10 @@ import time
 from dataclasses import replace
 from typing import Any, Callable
 
-from .. import files, gpu_use, proc
-from ..containers.engine_state import engine_state
-from ..errors import AgentError
+from .. import files, proc
+from ..containers.docker_api import engine_state
+from ..gpus import gpu_ids, gpu_processes
+from ..untrusted_data import AgentError
 from . import daemon, store
 from .store import Lease, gpu_names
 
@@ -41,7 +42,7 @@ def _take(spec: dict[str, Any]) -> dict[str, Any]:
     )  # fmt: skip
     with store.lease_lock():
         existing = store.find_own_lease(lease.token, home)
-        ids = gpu_use.gpu_ids()
+        ids = gpu_ids()
         gpus = (
             existing.gpus
             if existing is not None and not existing.expired and len(existing.gpus) == requested
@@ -60,7 +61,7 @@ def _take(spec: dict[str, Any]) -> dict[str, Any]:
 def _free(requested: int, ids: dict[str, int], own: Lease | None) -> tuple[int, ...]:
     others = [lease for lease in store.active_leases() if lease != own]
     leased = {gpu for lease in others for gpu in lease.gpus}
-    unleased = [process for process in gpu_use.gpu_processes(ids) if process.gpu not in leased]
+    unleased = [process for process in gpu_processes(ids) if process.gpu not in leased]
     free = sorted(set(ids.values()) - leased - {process.gpu for process in unleased})
     if len(ids) < requested:
         raise AgentError(f"GPUs requested: {requested}, but this host has only {len(ids)}", code="no-gpu")
@@ -84,8 +85,8 @@ def _show(spec: dict[str, Any]) -> dict[str, Any]:
     leases = store.active_leases()
     problem, ids, busy = "", {}, []
     try:
-        ids = gpu_use.gpu_ids()
-        busy = gpu_use.gpu_processes(ids)
+        ids = gpu_ids()
+        busy = gpu_processes(ids)
     except AgentError as error:
         problem = error.message
     return {

@@ -23,8 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import Iterator
 
 from .. import proc
-from ..errors import AgentError
-from ..untrusted_data import MALFORMED, parse_json_object, require_integer, text
+from ..untrusted_data import MALFORMED, AgentError, parse_json_object, require_integer, text
 
 FOLDER = "/var/tmp/cloudgpu"  # noqa: S108 - all login users share it, and it survives a reboot
 _LOCK_WAIT_S = 20.0

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Iterator
 
 from .. import files, proc
-from ..containers.spec import setup_container_name, setup_image_name
-from ..errors import AgentError
+from ..containers.run_container import setup_container_name, setup_image_name
 from ..gang import status
 from ..gang.supervisor import REQUEST
+from ..untrusted_data import AgentError
 
 _POLL_S = 0.05
 _EXTRA_S = 5.0

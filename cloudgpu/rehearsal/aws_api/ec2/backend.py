@@ -9,31 +9,26 @@ from moto.ec2.exceptions import DryRunClientError
 from moto.ec2.responses import EC2Response
 from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, EC2_RESOURCE_TO_PREFIX
 
+from cloudgpu.rehearsal.aws_api import prices  # noqa: F401 - importing a module registers its rules
 from cloudgpu.rehearsal.aws_api.dispatch import RULES, AwsError, ParsedRequest, rule
 from cloudgpu.rehearsal.aws_api.ec2 import (  # noqa: F401 - importing a module registers its rules
     describe,
     elastic_ips,
     images,
     instance_types,
-    nat_gateways,
+    networks,
     reachability,
-    regions,
-    routes,
-    security_groups,
-    spot_prices,
     volumes,
-    vpc_endpoints,
 )
 from cloudgpu.rehearsal.aws_api.ec2.describe import paginate_response, reject_unknown_filters
 from cloudgpu.rehearsal.aws_api.eventual_consistency import record_new_resources, reject_invisible
 from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.launch import (  # noqa: F401 - importing a module registers its rules
+    capacity,
     fleets,
     instances,
-    launch_templates,
     placement_groups,
     request,
-    reservations,
 )
 from cloudgpu.rehearsal.server.http_server import MAX_TAGS
 from cloudgpu.rehearsal.state.records import SavedAnswer, records_of

@@ -1,22 +1,24 @@
-"""Launch requests merged with their launch templates, and the client tokens that make them idempotent.
-
-A repeated call returns the first response; a different call with the same token is rejected.
-"""
+"""Launch templates, launch requests merged with them, and the client tokens that make requests idempotent."""
 
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, tags_for
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, paginate_rows, rule, tags_for
 from cloudgpu.rehearsal.state.records import Records, SavedAnswer
 
 _MAX_SAVED = 5000
 
 Key = tuple[str, str, str]
 _LAUNCH_TAGS = ("instance", "volume", "network-interface", "spot-instances-request")
+_TEMPLATE = "launch-template"
+_TEMPLATES_PER_PAGE = 200
+_TEMPLATE_NAME: Final = re.compile(r"[a-zA-Z0-9().\-/_]{3,128}")
+"""Names that EC2 accepts: the shape `LaunchTemplateName` of botocore's service model."""
 
 
 def response_key(action: str, params: dict[str, Any]) -> Key | None:
@@ -168,3 +170,57 @@ def _merged_tags(base: Mapping[str, Any], specified: Mapping[str, Any]) -> list[
             rows = [{"Key": key, "Value": value} for key, value in tags.items()]
             merged.append({"ResourceType": resource_type, "Tags": rows})
     return merged
+
+
+@rule("CreateLaunchTemplate")
+def create_launch_template(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Create a template as moto does, but check its name and store the tags for launched resources unchanged."""
+    if not _TEMPLATE_NAME.fullmatch(str(call.params.get("LaunchTemplateName"))):
+        message = (
+            "A launch template name must be between 3 and 128 characters, and may contain letters, numbers, and the "
+            "following characters: - ( ) . / _."
+        )
+        raise AwsError("InvalidLaunchTemplateName.MalformedException", message)
+    if not call.params.get("LaunchTemplateData"):
+        message = "No launch template data was provided. Launch template data is required to create a launch template."
+        raise AwsError("MissingParameter", message)
+    launch_tags = [dict(row) for row in call.params["LaunchTemplateData"].get("TagSpecifications") or []]
+    response = call.proceed()
+    template = call.backend.get_launch_template_by_name(str(call.params.get("LaunchTemplateName")))
+    template.versions[0].data["TagSpecifications"] = [
+        row for row in launch_tags if row.get("ResourceType") != _TEMPLATE
+    ]
+    return response
+
+
+@rule("DescribeLaunchTemplates")
+def describe_launch_templates(call: ParsedRequest) -> dict[str, Any]:
+    """Describe templates with pagination; moto truncates the list at 15 templates and does not return a token."""
+    templates = call.backend.describe_launch_templates(
+        template_names=call.texts("LaunchTemplateNames"),
+        template_ids=call.texts("LaunchTemplateIds"),
+        filters=call.filters(),
+    )
+    rows, token = paginate_rows(list(templates), call.params, limit=_TEMPLATES_PER_PAGE)
+    descriptions = [{**_template_description(call, template), "Tags": template.get_tags()} for template in rows]
+    return {"LaunchTemplates": descriptions, "NextToken": token}
+
+
+@rule("DeleteLaunchTemplate")
+def delete_launch_template(call: ParsedRequest) -> dict[str, Any]:
+    """Delete a template and describe it; moto returns only its names."""
+    template = call.backend.delete_launch_template(
+        call.params.get("LaunchTemplateName"), call.params.get("LaunchTemplateId")
+    )
+    return {"LaunchTemplate": _template_description(call, template)}
+
+
+def _template_description(call: ParsedRequest, template: Any) -> dict[str, Any]:  # noqa: ANN401 - moto's template
+    return {
+        "CreateTime": template.create_time,
+        "CreatedBy": f"arn:aws:iam::{call.backend.account_id}:root",
+        "DefaultVersionNumber": template.default_version_number,
+        "LatestVersionNumber": template.latest_version_number,
+        "LaunchTemplateId": template.id,
+        "LaunchTemplateName": template.name,
+    }

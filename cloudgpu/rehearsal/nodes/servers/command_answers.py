@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from cloudgpu.rehearsal.nodes import gpus
+from cloudgpu.rehearsal.nodes.gpus import DRIVER
 from cloudgpu.rehearsal.nodes.mounts import shared_folders
 from cloudgpu.rehearsal.nodes.record import Timer
-from cloudgpu.rehearsal.nodes.servers import nvidia_smi, power_commands
-from cloudgpu.rehearsal.nodes.servers.nvidia_smi import DRIVER
+from cloudgpu.rehearsal.nodes.servers import power_commands
 from cloudgpu.rehearsal.nodes.servers.package_answers import Archive, is_simulation, package_names
 from cloudgpu.rehearsal.nodes.values import NodeSpec
 
@@ -149,7 +150,7 @@ def _nvidia_smi(arguments: list[str], scene: CommandContext) -> Reply:
     mismatch = scene.archive.mismatch(scene.installed)
     if mismatch:
         return Reply(stdout=mismatch, exit_code=18)
-    text, code = nvidia_smi.simulate_nvidia_smi(scene.spec, arguments)
+    text, code = gpus.simulate_nvidia_smi(scene.spec, arguments)
     return Reply(stdout=text, exit_code=code)
 
 

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from cloudgpu.rehearsal.nodes import sockets
+from cloudgpu.rehearsal.nodes import addresses
 from cloudgpu.rehearsal.nodes.servers.command_answers import Reply
 
 _LIMIT_BYTES = 512 * 1024
@@ -31,7 +31,7 @@ class StandInServer:
 
     async def listen(self, folder: Path) -> None:
         """Serve on `node.sock` in a directory that is visible in the node."""
-        bound = sockets.bind(folder / "node.sock")
+        bound = addresses.bind(folder / "node.sock")
         self._server = await asyncio.start_unix_server(self._serve, sock=bound)
 
     def close(self) -> None:

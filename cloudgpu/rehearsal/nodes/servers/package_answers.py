@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cloudgpu.rehearsal.nodes.servers.nvidia_smi import DRIVER
+from cloudgpu.rehearsal.nodes.gpus import DRIVER
 
 _ARCHIVE = "http://us-east-1.ec2.archive.ubuntu.com/ubuntu"
 _DEBIAN = "-0ubuntu0.22.04.1"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import asyncssh
 
-from cloudgpu.rehearsal.nodes import sockets
+from cloudgpu.rehearsal.nodes import addresses
 from cloudgpu.rehearsal.nodes.processes import NodeRuntime
 from cloudgpu.rehearsal.nodes.servers.ssh_session import NodeSession
 
@@ -97,7 +97,7 @@ class SshDoors:
         """Accept connections from the SSM agent and, if `bound` is not None, on the bound TCP socket."""
         if self._agent is None:
             agent = server()
-            await agent.listen(sockets.bind(self._run / sockets.AGENT_SOCKET))
+            await agent.listen(addresses.bind(self._run / addresses.AGENT_SOCKET))
             self._agent = agent
         if bound is not None:
             self._outer = server()

@@ -14,9 +14,9 @@ from cloudgpu.app.access.tunnels import (
     parse_port_forwards,
     service_ports,
 )
-from cloudgpu.app.runs.service_endpoints import RunService
+from cloudgpu.app.runs.services import RunService
 from cloudgpu.errors import ConnectError, HostKeyError, SshSetupError, StateError, UsageError
-from cloudgpu.recipe.sections.launch import Endpoint
+from cloudgpu.recipe.launch_sections import Endpoint
 from cloudgpu.ssh.connection import SilentPortError
 from tests.manual_clock import ManualClock
 from tests.unit.app.conftest import START, node

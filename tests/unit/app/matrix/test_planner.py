@@ -8,7 +8,7 @@ from cloudgpu.app.matrix.planner import MatrixRequest, matrix_progress, plan_mat
 from cloudgpu.cli.render.matrix import plan_lines
 from cloudgpu.errors import PlanError, UsageError
 from cloudgpu.paths import Home
-from cloudgpu.recipe.loading import loader
+from cloudgpu.recipe import loader
 from cloudgpu.recipe.matrix import combinations, read_axes
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.state.run_record import RunRecord

@@ -14,8 +14,8 @@ from cloudgpu.app.runs.train import TrainingRun
 from cloudgpu.backends.aws.clusters.create import Requester
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, ConnectError, StateError, TeardownError, UsageError
-from cloudgpu.recipe.digest import digest
 from cloudgpu.recipe.matrix import Axis, Combination
+from cloudgpu.recipe.schema import digest
 from cloudgpu.state.matrix_records import MatrixRecords
 
 AXES = (Axis("way", ("a", "b", "c")), Axis("size", ("1",)))

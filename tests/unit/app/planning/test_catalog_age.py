@@ -8,8 +8,8 @@ import pytest
 from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load
 from cloudgpu.catalog.quotas import quota_of
-from cloudgpu.catalog.snapshots.apply import apply_snapshot
-from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings
+from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings
+from cloudgpu.catalog.snapshot_changes import apply_snapshot
 from cloudgpu.errors import AuthError
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Quotes

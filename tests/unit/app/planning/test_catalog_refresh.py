@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.app.planning.catalog_refresh import CatalogRefresh
 from cloudgpu.catalog import load
-from cloudgpu.catalog.snapshots.snapshot import TypeFacts
+from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.errors import AuthError, CloudError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.run.progress import Note

@@ -14,7 +14,7 @@ import typer
 
 from cloudgpu.app.planning.catalog_search import GpuQuery, search_gpus
 from cloudgpu.catalog.gpu_spec import parse_gib
-from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot, Reading, RegionReadings
+from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings
 from cloudgpu.cli.main import app, main
 from cloudgpu.cli.render.gpus import gpu_search_json, gpu_search_lines, offer_json
 from cloudgpu.errors import UsageError

@@ -9,10 +9,10 @@ from cloudgpu.app.planning.catalog_search import ContainerQuery, find_containers
 from cloudgpu.catalog import load
 from cloudgpu.catalog.compatibility import container_fit
 from cloudgpu.catalog.compatibility import software as known_software
-from cloudgpu.cli.commands.containers import container_lines, containers_json
+from cloudgpu.cli.commands.hardware import container_lines, containers_json
 from cloudgpu.cli.main import main
 from cloudgpu.errors import UsageError
-from cloudgpu.plan.checks.software_container import image_support
+from cloudgpu.plan.checks.container_and_driver import image_support
 from tests.screens import screens
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.app.planning.local_files import file_problems, local_file_issues, workdir_listing
 from cloudgpu.cli.main import main
-from cloudgpu.recipe.loading import loader
+from cloudgpu.recipe import loader
 from cloudgpu.recipe.schema import Recipe
 
 FILES = ("train.py", "tools/run.sh", "requirements.txt", "deep/more.txt")

@@ -5,11 +5,10 @@ import threading
 
 import pytest
 
-from cloudgpu.app.planning.registry import web_files as web
-from cloudgpu.app.planning.registry.images import RegistryImages
+from cloudgpu.app.planning.registry_images import RegistryImages
+from cloudgpu.app.runs import datasets as web
 from cloudgpu.errors import AuthError, RecipeError
-from cloudgpu.recipe.schema import Environment
-from cloudgpu.recipe.sections.storage import Data
+from cloudgpu.recipe.schema import Data, Environment
 from cloudgpu.run.containers.logins import RegistryLogin
 from tests.bad_http.limits import call_within_limits
 from tests.bad_http.responses import MANIFEST, BadResponse, bad_server, cases
@@ -56,7 +55,7 @@ def test_misbehaving_registry_leaves_image_presence_unknown(bad_response: BadRes
 
 @pytest.mark.parametrize("bad_response", cases())
 def test_misbehaving_web_server_is_a_recipe_error(bad_response: BadResponse, monkeypatch):
-    monkeypatch.setattr(web, "_WITHIN_S", WITHIN_S, raising=False)
+    monkeypatch.setattr(web, "_WEB_TIMEOUT_S", WITHIN_S, raising=False)
     with bad_server(bad_response) as server:
         dataset = Data.model_validate({"name": "x", "from": f"{server.url}/set.tar", "to": "/data/x"})
         found = call_within_limits(lambda: web.list_web_files(dataset, ()))

@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.app.planning import plan_files
 from cloudgpu.app.planning.planner import Planned
-from cloudgpu.catalog.snapshots.snapshot import CatalogSnapshot
+from cloudgpu.catalog.snapshot import CatalogSnapshot
 from cloudgpu.errors import BudgetError, PlanError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.plan import saved_plan

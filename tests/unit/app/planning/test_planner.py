@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.planning.preflight import Preflight
+from cloudgpu.app.planning.planner import Preflight
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.settings import load
 from tests.unit.app.plan_on import nowhere, plan_on

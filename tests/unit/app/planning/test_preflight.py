@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.planning.preflight import Preflight
+from cloudgpu.app.planning.planner import Preflight
 from cloudgpu.errors import AuthError
 from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedThing, ProfileSeen
 from cloudgpu.recipe.schema import Recipe

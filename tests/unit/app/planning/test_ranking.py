@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog import Catalog, load
 from cloudgpu.catalog.gpu_spec import types_for_spec
-from cloudgpu.catalog.ranking import Offer, SearchCriteria, Sort, memory_of, offer_of, rank_offers
-from cloudgpu.catalog.replacements import replacements
+from cloudgpu.catalog.ranking import Offer, SearchCriteria, Sort, memory_of, offer_of, rank_offers, replacements
 
 SORTS = get_args(Sort)
 

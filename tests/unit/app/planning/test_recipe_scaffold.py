@@ -24,8 +24,8 @@ from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.recipe.loading import loader
-from cloudgpu.recipe.loading.loader import resolve
+from cloudgpu.recipe import loader
+from cloudgpu.recipe.loader import resolve
 from tests.screens import screens
 
 CATALOG = load()

@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from cloudgpu.app.planning.registry import images as registry_images
-from cloudgpu.app.planning.registry.http import RegistryClient, UnreachableError
-from cloudgpu.app.planning.registry.images import RegistryImages
+from cloudgpu.app.planning import registry_images
+from cloudgpu.app.planning.registry_http import RegistryClient, UnreachableError
+from cloudgpu.app.planning.registry_images import RegistryImages
 from cloudgpu.errors import AuthError
 from cloudgpu.launch.containers import ImageName
 from cloudgpu.plan.named_resources import ImageSeen

@@ -5,9 +5,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from cloudgpu.app.planning.registry.web_files import list_web_files
+from cloudgpu.app.runs.datasets import list_web_files
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe.sections.storage import Data
+from cloudgpu.recipe.schema import Data
 
 ANSWERS = {
     "/set.tar": (206, {"Content-Range": "bytes 0-0/1234", "ETag": '"abc"'}, b"x"),

@@ -9,16 +9,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.runs.service_endpoints import (
+from cloudgpu.app.runs.services import (
     Probe,
     RunService,
+    ServiceProbes,
+    follow_stage,
     mask_tokens,
     require_free_ports,
     services_of,
     services_on,
+    stops_on_interrupt,
     token_variables,
 )
-from cloudgpu.app.runs.services import ServiceProbes, follow_stage, stops_on_interrupt
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, RemoteCommandError, UsageError
 from cloudgpu.paths import Home
@@ -312,7 +314,7 @@ def test_refused_connection_to_a_service_without_a_page_names_the_port(monkeypat
     def refuse(*_args):
         raise ConnectionRefusedError(111, "Connection refused")
 
-    monkeypatch.setattr("cloudgpu.app.runs.service_endpoints.socket.create_connection", refuse)
+    monkeypatch.setattr("cloudgpu.app.runs.services.socket.create_connection", refuse)
     endpoint = recipe(8888, ready={"http": None}).launch.service
     problem = Probe(near(), RunService("web", endpoint, "", main=True)).ask()
     assert problem == "connecting to port 8888 failed: [Errno 111] Connection refused"
@@ -320,7 +322,7 @@ def test_refused_connection_to_a_service_without_a_page_names_the_port(monkeypat
 
 @pytest.mark.parametrize("bad", [bad for bad in HEADS if bad.name == "header byte by byte"], ids=str)
 def test_service_that_answers_byte_by_byte_is_not_ready(monkeypatch, bad):
-    monkeypatch.setattr("cloudgpu.app.runs.service_endpoints._TIMEOUT_S", 0.3)
+    monkeypatch.setattr("cloudgpu.app.runs.services._TIMEOUT_S", 0.3)
     with bad_server(bad) as server:
         endpoint = recipe(server.port).launch.service
         problem = call_within_limits(Probe(near(), RunService("web", endpoint, "", main=True)).ask)

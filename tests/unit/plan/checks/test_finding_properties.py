@@ -12,9 +12,8 @@ from cloudgpu.plan.capacity import VcpuHeadroom
 from cloudgpu.plan.checks.registry import SEVERITIES
 from cloudgpu.plan.named_resources import DatasetSeen, NamedResources
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.recipe.loading.set_option import assign
-from cloudgpu.recipe.plain_values import to_plain_values
-from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.schema import Recipe, to_plain_values
+from cloudgpu.recipe.set_option import assign
 from tests.unit.plan.checks.table import TABLE
 from tests.unit.plan.checks.worlds import CATALOG, P_ON_DEMAND, PlanInputs
 

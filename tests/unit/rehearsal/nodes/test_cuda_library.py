@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.rehearsal.nodes.boot import cuda_library
+from cloudgpu.rehearsal.nodes import gpus
 
 native = pytest.mark.skipif(
     platform.system() != "Linux" or platform.machine() not in ("x86_64", "aarch64"), reason="needs an ELF loader"
@@ -21,14 +21,14 @@ native = pytest.mark.skipif(
 )
 def test_library_is_loaded_and_returns_the_error_and_its_name(tmp_path: Path, error: int, name: bytes) -> None:
     path = tmp_path / "libcuda.so.1"
-    path.write_bytes(cuda_library.cuda_library(error, platform.machine()))
+    path.write_bytes(gpus.cuda_library(error, platform.machine()))
     library, found = ctypes.CDLL(str(path)), ctypes.c_char_p()
     assert library.cuInit(0) == error
     assert (library.cuGetErrorName(error, ctypes.byref(found)), found.value) == (0, name)
 
 
 def test_library_for_arm_contains_the_expected_instructions() -> None:
-    library = cuda_library.cuda_library(802, "aarch64")
+    library = gpus.cuda_library(802, "aarch64")
     assert struct.unpack_from("<HH", library, 16) == (3, 183)
     mov_error, ret, adr, store, mov_0 = 0x52806440, 0xD65F03C0, 0x10FFFEE8, 0xF9000028, 0x52800000
     at = library.index(struct.pack("<6I", mov_error, ret, adr, store, mov_0, ret))
@@ -39,8 +39,8 @@ def test_library_for_arm_contains_the_expected_instructions() -> None:
 @native
 def test_command_installs_and_removes_the_library_below_a_root(tmp_path: Path) -> None:
     root = str(tmp_path)
-    subprocess.run(cuda_library.installation_command(root, 999), check=True)
+    subprocess.run(gpus.installation_command(root, 999), check=True)
     (installed,) = (path for path in tmp_path.rglob("*") if path.is_file())
-    assert str(installed.relative_to(root)) == cuda_library.LIBRARY_FILE
-    subprocess.run(cuda_library.installation_command(root, 0), check=True)
+    assert str(installed.relative_to(root)) == gpus.LIBRARY_FILE
+    subprocess.run(gpus.installation_command(root, 0), check=True)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

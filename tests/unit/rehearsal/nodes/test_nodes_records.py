@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.nodes import addresses, record, sockets
+from cloudgpu.rehearsal.nodes import addresses, record
 from cloudgpu.rehearsal.nodes.boot import images
 from cloudgpu.rehearsal.nodes.boot.console import Console
 from cloudgpu.rehearsal.nodes.values import NodeSpec, spec_from_json, spec_to_json
@@ -64,12 +64,12 @@ def test_unix_sockets_work_under_long_paths(tmp_path):
     folder = tmp_path / ("d" * 120)
     folder.mkdir()
     (folder / "host.sock").write_text("left over")
-    with sockets.bind(folder / "host.sock") as server:
+    with addresses.bind(folder / "host.sock") as server:
         server.listen()
-        sockets.connect(folder / "host.sock", 5).close()
+        addresses.connect(folder / "host.sock", 5).close()
         assert stat.S_IMODE((folder / "host.sock").stat().st_mode) == 0o600
     with pytest.raises(ConnectionRefusedError):
-        sockets.connect(folder / "host.sock", 5)
+        addresses.connect(folder / "host.sock", 5)
 
 
 def test_taken_address_is_replaced_by_the_next_free_address(tmp_path):
@@ -160,7 +160,7 @@ def test_isolated_layer_has_its_own_user_and_no_passwords(tmp_path, monkeypatch)
 
 
 def test_long_socket_path_without_proc_raises_a_typed_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(sockets, "_LIMIT_BYTES", 1)
+    monkeypatch.setattr(addresses, "_LIMIT_BYTES", 1)
     monkeypatch.setattr(Path, "is_dir", lambda _: False)
     with pytest.raises(RehearsalError, match="too long"):
-        sockets.connect(tmp_path / "x", 1)
+        addresses.connect(tmp_path / "x", 1)

@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from cloudgpu.rehearsal.nodes import gpus
 from cloudgpu.rehearsal.nodes.record import Timer
-from cloudgpu.rehearsal.nodes.servers import command_answers, nvidia_smi
+from cloudgpu.rehearsal.nodes.servers import command_answers
 from cloudgpu.rehearsal.nodes.servers.package_answers import Archive
 from cloudgpu.rehearsal.nodes.values import NodeSpec
 
@@ -80,17 +81,17 @@ def test_cloud_init_status_reflects_the_boot_state():
 
 
 def test_nvidia_smi_lists_gpus_marked_as_simulated():
-    listing, code = nvidia_smi.simulate_nvidia_smi(_SPEC, ["-L"])
+    listing, code = gpus.simulate_nvidia_smi(_SPEC, ["-L"])
     assert code == 0
     assert listing.splitlines()[1].startswith("GPU 1: Tesla V100-SXM2-32GB (simulated) (UUID: GPU-")
     asked = "--query-gpu=index,name,memory.total,driver_version,ecc.errors.uncorrected.volatile.total"
-    text, _ = nvidia_smi.simulate_nvidia_smi(_SPEC, [asked, "--format=csv,noheader,nounits"])
-    assert text.splitlines()[0] == f"0, Tesla V100-SXM2-32GB (simulated), 32768, {nvidia_smi.DRIVER}, 0"
-    text, _ = nvidia_smi.simulate_nvidia_smi(_SPEC, ["--query-gpu=memory.total,utilization.gpu", "--format=csv"])
+    text, _ = gpus.simulate_nvidia_smi(_SPEC, [asked, "--format=csv,noheader,nounits"])
+    assert text.splitlines()[0] == f"0, Tesla V100-SXM2-32GB (simulated), 32768, {gpus.DRIVER}, 0"
+    text, _ = gpus.simulate_nvidia_smi(_SPEC, ["--query-gpu=memory.total,utilization.gpu", "--format=csv"])
     assert text.splitlines()[:2] == ["memory.total [MiB], utilization.gpu [%]", "32768 MiB, 0 %"]
-    assert nvidia_smi.simulate_nvidia_smi(_SPEC, ["--query-gpu=nonsense", "--format=csv"])[1] == 2
-    assert nvidia_smi.simulate_nvidia_smi(replace(_SPEC, gpus=0), ["-L"]) == ("No devices were found\n", 6)
-    assert "(simulated)" in nvidia_smi.simulate_nvidia_smi(_SPEC, [])[0]
+    assert gpus.simulate_nvidia_smi(_SPEC, ["--query-gpu=nonsense", "--format=csv"])[1] == 2
+    assert gpus.simulate_nvidia_smi(replace(_SPEC, gpus=0), ["-L"]) == ("No devices were found\n", 6)
+    assert "(simulated)" in gpus.simulate_nvidia_smi(_SPEC, [])[0]
 
 
 def test_loader_finds_the_nccl_plugin_only_on_nodes_with_efa():

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from cloudgpu.node.agent.containers import docker_api, pull
+from cloudgpu.node.agent.containers import docker_api, image_transfer
 from cloudgpu.node.agent.containers.docker_api import DockerApiError, DockerEndpoint
-from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.node.agent.gang.spec import read_start
+from cloudgpu.node.agent.untrusted_data import AgentError
 from cloudgpu.recipe.schema import Recipe
 
 DOCS = Path(__file__).parents[4] / "docs/guides/containers.md"
@@ -22,9 +22,9 @@ def layer(name, status, current=None, total=None):
 
 def test_pull_progress_reports_each_layer_once_and_total_periodically(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(pull.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(image_transfer.time, "monotonic", lambda: now[0])
     said = []
-    pulled = pull.PullProgress(said.append)
+    pulled = image_transfer.PullProgress(said.append)
     for one in ("a", "b"):
         pulled.take(layer(one, "Pulling fs layer"))
     pulled.take(layer("a", "Downloading", 1 << 20, 4 << 20))
@@ -47,7 +47,9 @@ def test_pull_progress_reports_each_layer_once_and_total_periodically(monkeypatc
 
 def test_error_in_pull_stream_aborts_the_pull():
     with pytest.raises(DockerApiError, match="no space left"):
-        pull.PullProgress(lambda _: None).take({"errorDetail": {"message": "no space left on device"}, "error": "x"})
+        image_transfer.PullProgress(lambda _: None).take(
+            {"errorDetail": {"message": "no space left on device"}, "error": "x"}
+        )
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_error_in_pull_stream_aborts_the_pull():
     ],
 )
 def test_pull_error_message_is_mapped_to_code_and_hint(said, code):
-    error = pull.pull_error("x:9", DockerApiError(500, said))
+    error = image_transfer.pull_error("x:9", DockerApiError(500, said))
     assert (error.code, bool(error.hint), said in error.message) == (code, True, True)
 
 
@@ -104,7 +106,9 @@ def test_engine_that_fails_while_tagging_is_an_expected_error(error, said):
 
 
 def test_pull_timeout_is_not_reported_as_a_rejection():
-    assert pull.pull_error("x", TimeoutError("timed out"), 300.0).message == "cannot pull x: no data for 300 s"
+    assert (
+        image_transfer.pull_error("x", TimeoutError("timed out"), 300.0).message == "cannot pull x: no data for 300 s"
+    )
 
 
 def start(**more):

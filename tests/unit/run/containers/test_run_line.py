@@ -10,7 +10,7 @@ from cloudgpu.launch.containers import DockerEngine
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.ranks import NodeFile, NodeLaunch, RankLaunch
 from cloudgpu.node.agent.containers.net_plugin import SCRIPT
-from cloudgpu.node.containers.mounts import BindMount
+from cloudgpu.node.containers import BindMount
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.containers.requests import NodeImage, NodeRunPaths, container_start_fields
 from cloudgpu.run.job import Job

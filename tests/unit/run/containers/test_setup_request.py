@@ -9,7 +9,7 @@ from cloudgpu.launch.containers import DockerEngine
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.node.agent.containers.setup_image import kept_config
 from cloudgpu.node.agent.environments.setup import _read
-from cloudgpu.node.agent.errors import AgentError
+from cloudgpu.node.agent.untrusted_data import AgentError
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.containers.requests import NodeImage, container_start_fields, node_run_paths

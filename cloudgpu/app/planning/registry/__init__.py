@@ -1,1 +1,0 @@
-"""Look up images in container registries and files on web servers before anything is launched."""

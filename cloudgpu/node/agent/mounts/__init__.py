@@ -1,1 +1,0 @@
-"""Datasets mounted as file systems."""

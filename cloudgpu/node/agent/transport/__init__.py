@@ -1,1 +1,0 @@
-"""The network that carries a run's traffic between nodes, as NCCL reports it."""

@@ -1,1 +1,0 @@
-"""Build the `docker run` arguments for a node's containers."""

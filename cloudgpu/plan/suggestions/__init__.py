@@ -1,1 +1,0 @@
-"""Suggest changes that make a rejected plan acceptable."""

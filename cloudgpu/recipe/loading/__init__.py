@@ -1,1 +1,0 @@
-"""Load a recipe file: parse it with line numbers, apply `--set`, validate, and report every problem."""

@@ -1,1 +1,0 @@
-"""FSx for Lustre: file systems and their data repository associations."""
