@@ -23,7 +23,7 @@ if not os.environ.get("CI"):  # hypothesis has its own profile for CI, also with
     settings.load_profile("local")
 
 MAY_SKIP = ("pulumi", "gpu")
-QUICK_TIERS = ("unit", "infra")
+QUICK_TIERS = ("source", "unit", "infra")
 """Folders whose tests the default test command runs, except those marked `slow`."""
 
 

@@ -9,7 +9,7 @@ The comment before a block says how it is tested:
     <!-- not run: REASON --> it cannot run here; `REASONS` lists the reasons
 
 YAML blocks are recipes, or sections of one, and TOML blocks are settings. They need no comment:
-`tests/unit/docs/test_blocks.py` loads them.
+`tests/source/docs/test_blocks.py` loads them.
 """
 
 import re

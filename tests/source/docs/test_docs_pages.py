@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.docs.markdown import anchors, dead_links, links
+from tests.source.docs.markdown import anchors, dead_links, links
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"

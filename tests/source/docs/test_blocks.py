@@ -61,8 +61,8 @@ def test_every_fence_is_the_start_or_the_end_of_a_block():
         ("", "python", "says nothing about a test"),
         ("recipe", "yaml", "says nothing about a test"),
         ("not run: too long", "", "is not in REASONS"),
-        ("tested by tests/unit/docs/test_none.py", "", "does not take the blocks of the page"),
-        ("tested by tests/unit/docs/test_docs_pages.py", "", "does not take the blocks of the page"),
+        ("tested by tests/source/docs/test_none.py", "", "does not take the blocks of the page"),
+        ("tested by tests/source/docs/test_docs_pages.py", "", "does not take the blocks of the page"),
         ("run", "", "does not take the blocks of the page"),
     ],
 )
@@ -128,7 +128,7 @@ def test_commands_are_separated_from_their_output():
 
 
 def test_only_the_blocks_that_name_a_test_are_its_own():
-    (picture,) = blocks_for(str(ROOT / "tests/unit/docs/test_concepts_page.py"), "docs/explanation/concepts.md")
+    (picture,) = blocks_for(str(ROOT / "tests/source/docs/test_concepts_page.py"), "docs/explanation/concepts.md")
     assert "recipe new" in picture
     with pytest.raises(AssertionError, match=r"no block of README\.md is marked"):
         blocks_for(__file__, "README.md")
