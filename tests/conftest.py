@@ -1,5 +1,6 @@
 """Fixtures and hooks for all tests: an isolated environment, no network access, test selection, no skips in CI."""
 
+import functools
 import gc
 import os
 import signal
@@ -71,6 +72,7 @@ def shared_service_models() -> Iterator[None]:
         return
     load_file, known = credentials.ServiceModelFiles.load_file, dict[str, Any]()
 
+    @functools.wraps(load_file)
     def load_once(self: JSONFileLoader, file_path: str) -> Any:
         content = known[file_path] if file_path in known else load_file(self, file_path)
         if content is not None:

@@ -92,7 +92,7 @@ def _described_group(clients: Clients, name: str) -> dict[str, Any] | None:
     """Return AWS's description of a group, or None if the group does not exist or AWS lists it as deleted."""
     describe = clients.client("ec2").describe_placement_groups
     response = response_unless_gone(f"describing placement group {name}", describe, GroupNames=[name])
-    groups = response["PlacementGroups"] if response else ()
+    groups = response["PlacementGroups"] if response is not None else ()
     return next((group for group in groups if group.get("State") != "deleted"), None)
 
 
@@ -153,7 +153,7 @@ class KeyPairHandler(DescribedHandler):
 def _described_key_pair(clients: Clients, name: str) -> dict[str, Any] | None:
     describe = clients.client("ec2").describe_key_pairs
     response = response_unless_gone(f"describing key pair {name}", describe, KeyNames=[name], IncludePublicKey=True)
-    return next(iter(response["KeyPairs"]), None) if response else None
+    return next(iter(response["KeyPairs"]), None) if response is not None else None
 
 
 def _existing_key_pair(row: dict[str, Any], inputs: Properties) -> ExistingResource:

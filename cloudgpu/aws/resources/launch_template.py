@@ -225,7 +225,7 @@ def _description(inputs: Properties) -> dict[str, str]:
 def _described(clients: Clients, **by: list[str]) -> dict[str, Any] | None:
     what = f"describing launch template {next(iter(by.values()))[0]}"
     response = response_unless_gone(what, clients.client("ec2").describe_launch_templates, **by)
-    return next(iter(response["LaunchTemplates"]), None) if response else None
+    return next(iter(response["LaunchTemplates"]), None) if response is not None else None
 
 
 def _physical(template: dict[str, Any], inputs: Properties, region: str) -> ExistingResource:

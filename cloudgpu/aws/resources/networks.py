@@ -201,7 +201,7 @@ class VpcEndpointHandler(NetworkPartHandler):
         describe = clients.client("ec2").describe_vpc_endpoints
         what = f"describing VPC endpoint {physical_id}"
         response = response_unless_gone(what, describe, VpcEndpointIds=[physical_id])
-        endpoints = response[self.plural] if response else ()
+        endpoints = response[self.plural] if response is not None else ()
         return next((endpoint for endpoint in endpoints if endpoint.get("State") not in _DELETED_STATES), None)
 
     def _described(self, clients: Clients, filters: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -123,7 +123,7 @@ def _roles(profile: dict[str, Any] | None) -> list[str]:
 def _described_profile(clients: Clients, name: str) -> dict[str, Any] | None:
     get = clients.client("iam").get_instance_profile
     response = response_unless_gone(f"describing instance profile {name}", get, InstanceProfileName=name)
-    return response["InstanceProfile"] if response else None
+    return response["InstanceProfile"] if response is not None else None
 
 
 def _existing_profile(profile: dict[str, Any], inputs: Properties) -> ExistingResource:
@@ -340,7 +340,7 @@ def _unless_gone(call: Callable[..., Any], **arguments: str) -> None:
 
 def _described_role(clients: Clients, name: str) -> dict[str, Any] | None:
     response = response_unless_gone(f"describing role {name}", clients.client("iam").get_role, RoleName=name)
-    return response["Role"] if response else None
+    return response["Role"] if response is not None else None
 
 
 def _existing_role(role: dict[str, Any], inputs: Properties) -> ExistingResource:

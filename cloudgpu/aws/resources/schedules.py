@@ -220,7 +220,7 @@ def group_tags(clients: Clients, group: dict[str, Any] | None) -> dict[str, str]
     list_tags = clients.client("scheduler").list_tags_for_resource
     what = f"reading the tags of schedule group {group['Name']}"
     response = response_unless_gone(what, list_tags, ResourceArn=group["Arn"])
-    return tags_to_dict(response.get("Tags")) if response else {}
+    return tags_to_dict(response.get("Tags")) if response is not None else {}
 
 
 def _filled(tags: dict[str, str]) -> dict[str, str]:

@@ -157,6 +157,9 @@ class ScriptedCloud:
     def networks(self, regions, request):
         return {}
 
+    def image_ids(self, wanted):
+        return {}
+
     def machine_images(self, wanted):
         return {}
 

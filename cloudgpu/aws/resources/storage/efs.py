@@ -50,7 +50,7 @@ class MountTargetHandler(FileSystemHandler):
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
         system, describe = inputs["fileSystemId"], ctx.clients.client("efs").describe_mount_targets
         response = response_unless_gone(f"listing the mount targets of {system}", describe, FileSystemId=system)
-        targets = response["MountTargets"] if response else ()
+        targets = response["MountTargets"] if response is not None else ()
         in_subnet = [target for target in targets if target["SubnetId"] == inputs["subnetId"]]
         return next((target["MountTargetId"] for target in in_subnet if self._is_adoptable(target)), "")
 

@@ -1,5 +1,6 @@
 """boto3 sessions read the service models without their documentation, and otherwise unchanged."""
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,9 @@ def without_texts(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("service", MODELS)
-def test_a_model_lacks_only_its_documentation(service: str) -> None:
+def test_a_model_lacks_only_its_documentation(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not a model that tests share: botocore changes the paths of S3's when it makes a client.
+    monkeypatch.setattr(ServiceModelFiles, "load_file", inspect.unwrap(ServiceModelFiles.load_file))
     loaded = Loader(file_loader=ServiceModelFiles()).load_service_model(service, "service-2")
     original = Loader().load_service_model(service, "service-2")
     assert loaded == without_texts(original)
