@@ -50,6 +50,19 @@ def wanted(expected):
     return {key: value for one in expected for key, value in one.items() if value != ABSENT}
 
 
+def die_at_the_start(server_process, disk):
+    """Kill the server and start one that finds no space. An unfinished file of the killed one may free a little."""
+    for _ in range(5):
+        server_process.end(signal.SIGKILL)
+        fill(disk)
+        try:
+            server_process.start()
+        except AssertionError as err:
+            assert "died at its start" in str(err)  # noqa: PT017 - a start that succeeds is repeated
+            return
+    pytest.fail("the server started five times on a full disk")
+
+
 def test_full_disk_rejects_writes_and_keeps_acknowledged_data(small):
     server_process, disk = small
     server_process.start()
@@ -70,10 +83,7 @@ def test_full_disk_rejects_writes_and_keeps_acknowledged_data(small):
     settle(server_process)
     assert observed(aws) == wanted(expected)
 
-    server_process.end(signal.SIGKILL)
-    fill(disk)
-    with pytest.raises(AssertionError, match="died at its start"):
-        server_process.start()
+    die_at_the_start(server_process, disk)
     (disk / "ballast").unlink()
     server_process.start()
     settle(server_process)
