@@ -87,7 +87,7 @@ for line in json.loads(sys.argv[1]):
             os._exit(0)  # without the time to free all modules
     os.close(write)
     with open(read) as output:
-        print(json.dumps(output.read()))
+        print(json.dumps(output.read()), flush=True)  # otherwise the next process inherits it
     os.wait()
 """
 """Complete lines, each in a process of its own. They are forked from one that has imported all commands."""
