@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from botocore.loaders import JSONFileLoader
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from cloudgpu.aws.service_model.report import REPORT_VARIABLE, install_request_checks
 from cloudgpu.paths import Home
@@ -171,6 +172,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()  # test modules and what they import are never garbage
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, 100)
+
+
+class _Files(LoadFileScheduling):
+    """Files in one worker each, and all kill tests in one, because their clouds take ten seconds to set up."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        folder = "tests/rehearsal/kills/"
+        return folder if nodeid.startswith(folder) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return _Files(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def _is_selected(config: pytest.Config, item: pytest.Item) -> bool:
