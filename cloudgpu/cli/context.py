@@ -6,7 +6,6 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -37,18 +36,12 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.report import CostReport, ReportQuery
     from cloudgpu.run.progress import Emit
 
-_LEDGER = "cloudgpu.ledger.store"
-# Most commands read no costs, and importing this code takes a tenth of a short command's time.
-_LENIENT_LEDGER = "cloudgpu.backends.billing.lenient_ledger"
-_MISSING_ROWS = "cloudgpu.backends.billing.missing_rows"
-_SQLITE_REPORT = "cloudgpu.ledger.summary_queries"
-_SIMULATED_TIME = "cloudgpu.rehearsal.simulated_time"
-_RENDER_REHEARSAL = "cloudgpu.cli.render.rehearsal"
-
 
 @dataclass(frozen=True)
 class CliContext:
     """The dependencies of a command. Files and connections are opened on first use.
+
+    Methods import what only some commands need: the ledger's code alone takes a tenth of a short command's time.
 
     Attributes:
         needs_disk: If True, `home` and `ledger` raise an error unless the state home is writable. False for commands
@@ -103,38 +96,36 @@ class CliContext:
         """The configured ledger."""
         if self.needs_disk:
             self.home.ensure()
-        # SQLAlchemy is imported only by commands that use the ledger.
-        opened = import_module(_LEDGER).open_ledger(self.settings.ledger_url, may_read_only=not self.needs_disk)
-        ledger: CostLedger = open_resources.enter_context(opened)
-        return ledger
+        from cloudgpu.ledger.store import open_ledger  # noqa: PLC0415 - imports SQLAlchemy
+
+        return open_resources.enter_context(open_ledger(self.settings.ledger_url, may_read_only=not self.needs_disk))
 
     def cost_report(self, query: ReportQuery) -> CostReport:
         """Return the cost report. Imports SQLAlchemy only if `sqlite_report` cannot read the ledger."""
         if self.needs_disk:
             self.home.ensure()
-        sqlite_report = import_module(_SQLITE_REPORT).sqlite_report
-        summarized: CostReport | None = sqlite_report(self.settings.ledger_url, query)
-        return summarized or self.ledger.query(query)
+        from cloudgpu.ledger.summary_queries import sqlite_report  # noqa: PLC0415 - see the class
+
+        return sqlite_report(self.settings.ledger_url, query) or self.ledger.query(query)
 
     def lenient_ledger(self) -> LenientLedger:
         """Return a ledger proxy that does not interrupt a deletion if the ledger is unusable."""
-        wrapped: LenientLedger = import_module(_LENIENT_LEDGER).LenientLedger(lambda: self.ledger)
-        return wrapped
+        from cloudgpu.backends.billing.lenient_ledger import LenientLedger  # noqa: PLC0415 - see the class
+
+        return LenientLedger(lambda: self.ledger)
 
     def readable_ledger(self) -> LenientLedger:
         """Return a lenient ledger that, if possible, reads a cluster's entries without importing SQLAlchemy."""
-        sqlite_entries = import_module(_SQLITE_REPORT).sqlite_entries
-        wrapped: LenientLedger = import_module(_LENIENT_LEDGER).LenientLedger(
-            lambda: self.ledger, lambda token: sqlite_entries(self.settings.ledger_url, token)
-        )
-        return wrapped
+        from cloudgpu.backends.billing.lenient_ledger import LenientLedger  # noqa: PLC0415 - see the class
+        from cloudgpu.ledger.summary_queries import sqlite_entries  # noqa: PLC0415 - see the class
+
+        return LenientLedger(lambda: self.ledger, lambda token: sqlite_entries(self.settings.ledger_url, token))
 
     def missing_rows(self) -> tuple[MissingRows, ...]:
         """Return the recorded clusters and storage of which the ledger lacks rows."""
-        gaps: tuple[MissingRows, ...] = import_module(_MISSING_ROWS).find_gaps(
-            self.records, self.storage_records.all(), lambda: self.ledger
-        )
-        return gaps
+        from cloudgpu.backends.billing.missing_rows import find_gaps  # noqa: PLC0415 - see the class
+
+        return find_gaps(self.records, self.storage_records.all(), lambda: self.ledger)
 
     @cached_property
     def environment(self) -> BackendEnvironment:
@@ -165,9 +156,11 @@ class CliContext:
 
     def _shifted_clock(self) -> str:
         """Return a note about the simulated clock if it is shifted; an empty string if it is not, or unreadable."""
-        simulated_time, render = import_module(_SIMULATED_TIME), import_module(_RENDER_REHEARSAL)
+        from cloudgpu.cli.render.rehearsal import shifted_clock_note  # noqa: PLC0415 - see the class
+        from cloudgpu.rehearsal.simulated_time import clock_ahead  # noqa: PLC0415 - see the class
+
         with suppress(CloudGpuError):
-            return str(render.shifted_clock_note(simulated_time.clock_ahead(Home(self.settings.home))))
+            return shifted_clock_note(clock_ahead(Home(self.settings.home)))
         return ""
 
     def context(self, target: Target | None = None) -> Context:
