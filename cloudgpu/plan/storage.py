@@ -6,7 +6,7 @@ from decimal import Decimal
 from cloudgpu.catalog import InstanceType
 from cloudgpu.catalog.prices import HOURS_PER_MONTH, storage_price
 from cloudgpu.plan.candidates.candidate import Candidate
-from cloudgpu.plan.checks.rule import Reason, region_rule
+from cloudgpu.plan.checks.rule import Reason, rule
 from cloudgpu.plan.costs import CostItem, Per
 from cloudgpu.plan.plan import StorageSeen
 from cloudgpu.plan.planner_input import PlannerInput
@@ -18,7 +18,7 @@ Seen = Mapping[str, tuple[StorageSeen, ...]]
 """Name -> existing storage, at most one per region; empty if there is none, absent if not queried."""
 
 
-@region_rule("storage", "Nodes cannot mount storage in another region, or in a zone that does not offer their type.")
+@rule("storage", "Nodes cannot mount storage in another region, or in a zone that does not offer their type.")
 def storage_in_other_region(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude regions without the storage, and regions where the storage's zone does not offer the type."""
     zones = question.zones_offering(instance_type, region)

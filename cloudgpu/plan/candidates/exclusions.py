@@ -9,7 +9,7 @@ from cloudgpu.catalog import InstanceType
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.plan.capacity import is_reserved, unsuitable_reasons
 from cloudgpu.plan.checks.container_and_driver import container_unfit, cuda_unfit, driver_unfit, modules_unfit
-from cloudgpu.plan.checks.rule import Reason, RegionRule, TypeRule, ZoneRule, region_rule, type_rule, zone_rule
+from cloudgpu.plan.checks.rule import OfRegion, OfType, OfZone, Reason, Rule, rule
 from cloudgpu.plan.checks.software_torch import torch_unfit
 from cloudgpu.plan.network_access import GATEWAYS, elastic_ips
 from cloudgpu.plan.planner_input import PlannerInput
@@ -22,13 +22,17 @@ _REASONS: Final = 2
 _ARCHITECTURE: Final = "x86_64"
 """Architecture of every type in the catalog that can be launched."""
 _OTHER_IMAGE: Final = "set resources.image to another image, or omit it to use the default image of the GPU"
-SOFTWARE_RULES: Final[tuple[TypeRule, ...]] = (container_unfit, torch_unfit, modules_unfit, driver_unfit, cuda_unfit)
+SOFTWARE_RULES: Final[tuple[Rule[OfType], ...]] = (
+    container_unfit,
+    torch_unfit,
+    modules_unfit,
+    driver_unfit,
+    cuda_unfit,
+)
 """Rules that also apply to retired types, because their successor may fail for the same reason."""
 
 
-@type_rule(
-    "gpu-memory", "A model that does not fit into GPU memory fails at its first step, after the nodes are launched."
-)
+@rule("gpu-memory", "A model that does not fit into GPU memory fails at its first step, after the nodes are launched.")
 def gpu_memory_short(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types with less memory per GPU than the recipe requires."""
     needed = question.recipe.resources.gpu_memory
@@ -41,7 +45,7 @@ def gpu_memory_short(question: PlannerInput, instance_type: InstanceType) -> Ite
         )
 
 
-@type_rule("market", "A type that AWS does not offer in the requested market fails in every zone.")
+@rule("market", "A type that AWS does not offer in the requested market fails in every zone.")
 def not_sold_in_market(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types that AWS does not offer in the requested market."""
     market = question.market
@@ -82,7 +86,7 @@ def _cheapest_with(question: PlannerInput, instance_type: InstanceType, memory_g
     return min(offers)[1] if offers else ""
 
 
-@region_rule("region-enabled", "Regions that the account has not enabled reject every call.")
+@rule("region-enabled", "Regions that the account has not enabled reject every call.")
 def region_not_enabled(question: PlannerInput, _instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude regions that the account has not enabled."""
     enabled = question.quotes.survey.enabled_regions
@@ -92,7 +96,7 @@ def region_not_enabled(question: PlannerInput, _instance_type: InstanceType, reg
         yield Reason(f"{region} is not enabled for this account", fix)
 
 
-@region_rule("quota", "A cluster above the account's quota fails in every zone of the region.")
+@rule("quota", "A cluster above the account's quota fails in every zone of the region.")
 def quota_too_small(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude types that need more vCPUs than the quota allows. `checks.quota` also counts running instances."""
     if is_reserved(question.market):
@@ -165,7 +169,7 @@ def usable_zones(question: PlannerInput, instance_type: InstanceType, region: st
     return tuple(zone for zone in dict.fromkeys(question.recipe.resources.zones or usable) if zone in usable)
 
 
-@zone_rule("zone", "Local zones cost more, and zones that the recipe does not list are not used.")
+@rule("zone", "Local zones cost more, and zones that the recipe does not list are not used.")
 def not_allowed(question: PlannerInput, _type: InstanceType, region: str, zone: str) -> Iterator[Reason]:
     """Exclude local zones (`us-west-2-lax-1a`) and zones that the recipe does not list."""
     allowed = question.recipe.resources.zones
@@ -175,7 +179,7 @@ def not_allowed(question: PlannerInput, _type: InstanceType, region: str, zone: 
         yield Reason(f"the recipe allows only {', '.join(allowed)}", command("--set", f"resources.zones={zone}"))
 
 
-@zone_rule("reservation", "A reservation is in one zone and cannot be used from another.")
+@rule("reservation", "A reservation is in one zone and cannot be used from another.")
 def not_reserved(question: PlannerInput, _type: InstanceType, _region: str, zone: str) -> Iterator[Reason]:
     """Exclude every zone except the reservation's zone."""
     reservation = question.quotes.reservation
@@ -183,14 +187,14 @@ def not_reserved(question: PlannerInput, _type: InstanceType, _region: str, zone
         yield Reason(f"{reservation.id} is in {reservation.zone}")
 
 
-@zone_rule("storage", "A volume or file system in one zone cannot be mounted from another.")
+@rule("storage", "A volume or file system in one zone cannot be mounted from another.")
 def storage_not_mountable(question: PlannerInput, _type: InstanceType, region: str, zone: str) -> Iterator[Reason]:
     """Exclude zones that cannot mount the recipe's storage."""
     if not can_mount(question, region, zone):
         yield Reason(f"the recipe's storage is not in {zone}")
 
 
-@zone_rule("subnet", "Nodes that cannot be reached in their subnet still cost money.")
+@rule("subnet", "Nodes that cannot be reached in their subnet still cost money.")
 def no_subnet(question: PlannerInput, instance_type: InstanceType, region: str, zone: str) -> Iterator[Reason]:
     """Exclude zones without a subnet in which the nodes can be reached as planned.
 
@@ -221,14 +225,14 @@ def _zones_except_by_subnet(question: PlannerInput, instance_type: InstanceType,
     ]
 
 
-@type_rule("retired", "A retired type still has a price but cannot be launched.")
+@rule("retired", "A retired type still has a price but cannot be launched.")
 def retired(_question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude retired types and suggest their successor."""
     if instance_type.retired:
         yield Reason(instance_type.retirement, command("--set", f"resources.instance_type={instance_type.replacement}"))
 
 
-@type_rule("efa", "A recipe that requires EFA never falls back to TCP.")
+@rule("efa", "A recipe that requires EFA never falls back to TCP.")
 def lacks_efa(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types without EFA if the recipe requires EFA."""
     if question.wants_efa(instance_type) and instance_type.efa_interfaces == 0:
@@ -238,7 +242,7 @@ def lacks_efa(question: PlannerInput, instance_type: InstanceType) -> Iterator[R
         yield Reason(f"{instance_type.name} has no EFA{near}", "--set resources.network=auto")
 
 
-@type_rule("reservation", "A reservation covers one type in one zone, with a limited number of free instances.")
+@rule("reservation", "A reservation covers one type in one zone, with a limited number of free instances.")
 def reservation_mismatch(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types that do not match the recipe's reservation."""
     reservation_id, reservation = question.recipe.resources.reservation, question.quotes.reservation
@@ -254,7 +258,7 @@ def reservation_mismatch(question: PlannerInput, instance_type: InstanceType) ->
             yield Reason(why)
 
 
-@region_rule("address", "EC2 does not assign public addresses to nodes with several network interfaces.")
+@rule("address", "EC2 does not assign public addresses to nodes with several network interfaces.")
 def unreachable(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude regions with too few Elastic IPs, because nodes that cannot be reached would still cost money."""
     needed = elastic_ips(question.public_address(instance_type, region), question.recipe.resources.nodes)
@@ -265,7 +269,7 @@ def unreachable(question: PlannerInput, instance_type: InstanceType, region: str
         yield Reason(f"{message}, but the account can allocate only {free} more there", fix)
 
 
-@region_rule("subnet", "Nodes are launched only into a subnet in which they can be reached.")
+@rule("subnet", "Nodes are launched only into a subnet in which they can be reached.")
 def no_network(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude regions without a usable VPC, or without a suitable subnet in any zone that could be used."""
     network, way = question.quotes.networks.get(region), question.public_address(instance_type, region)
@@ -289,7 +293,7 @@ def subnet_reasons(question: PlannerInput, instance_type: InstanceType, region: 
     return {zone: next(no_subnet.find(question, instance_type, region, zone), None) for zone in zones}
 
 
-@region_rule("machine-image-id", "AWS rejects the launch of an image that does not exist or does not fit the type.")
+@rule("machine-image-id", "AWS rejects the launch of an image that does not exist or does not fit the type.")
 def image_unusable(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude regions in which the type's machine image does not exist, cannot be launched, or does not fit."""
     image = question.image(instance_type, region)
@@ -307,7 +311,7 @@ def image_unusable(question: PlannerInput, instance_type: InstanceType, region: 
         yield Reason(f"machine image {image} in {region} is for {seen.architecture}, {types}", _OTHER_IMAGE)
 
 
-@region_rule("reservation", "A reservation is in one zone, which the recipe must allow.")
+@rule("reservation", "A reservation is in one zone, which the recipe must allow.")
 def reserved_elsewhere(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude a region unless it contains the reservation's zone and the recipe can use that zone."""
     reservation = question.quotes.reservation
@@ -320,7 +324,7 @@ def reserved_elsewhere(question: PlannerInput, instance_type: InstanceType, regi
         yield Reason(f"{where}, which is not in {region} or is excluded by the recipe's zones or storage")
 
 
-@region_rule("offered", "AWS offers a type only in some regions, and only in some zones of these regions.")
+@rule("offered", "AWS offers a type only in some regions, and only in some zones of these regions.")
 def not_offered(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude regions that do not offer the type in any zone that the recipe allows."""
     offering = question.zones_offering(instance_type, region)
@@ -343,7 +347,7 @@ def _requested_zones(question: PlannerInput, region: str) -> tuple[str, ...]:
     return tuple(zone for zone in question.recipe.resources.zones if zone[:-1] == region)
 
 
-@region_rule("price", "cloudgpu never launches a type whose worst-case cost is unknown.")
+@rule("price", "cloudgpu never launches a type whose worst-case cost is unknown.")
 def not_priced(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude regions in which the type has no known price."""
     if question.market == "capacity-block":
@@ -357,7 +361,7 @@ def not_priced(question: PlannerInput, instance_type: InstanceType, region: str)
         yield Reason(f"{message}: {why}" if why else message, refresh)
 
 
-TYPE_RULES: Final[tuple[TypeRule, ...]] = (
+TYPE_RULES: Final[tuple[Rule[OfType], ...]] = (
     retired,
     gpu_memory_short,
     not_sold_in_market,
@@ -365,7 +369,7 @@ TYPE_RULES: Final[tuple[TypeRule, ...]] = (
     reservation_mismatch,
     *SOFTWARE_RULES,
 )
-REGION_RULES: Final[tuple[RegionRule, ...]] = (
+REGION_RULES: Final[tuple[Rule[OfRegion], ...]] = (
     region_not_enabled,
     reserved_elsewhere,
     storage_in_other_region,
@@ -376,4 +380,4 @@ REGION_RULES: Final[tuple[RegionRule, ...]] = (
     no_network,
     image_unusable,
 )
-ZONE_RULES: Final[tuple[ZoneRule, ...]] = (not_allowed, not_reserved, storage_not_mountable, no_subnet)
+ZONE_RULES: Final[tuple[Rule[OfZone], ...]] = (not_allowed, not_reserved, storage_not_mountable, no_subnet)

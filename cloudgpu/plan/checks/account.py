@@ -8,7 +8,7 @@ from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.named_resources import SPOT_ROLE
 
 
-@check("named", "error", "A missing key, role or network is reported before anything is launched.")
+@check("named", "error", "A missing key, role or network is reported before anything is launched.", on_hosts=False)
 def named_resources_exist(case: CheckInput) -> Iterator[Issue]:
     """Report resources named in the settings that are missing or could not be checked."""
     survey = case.question.quotes.survey
@@ -65,7 +65,7 @@ def roles_can_be_made(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, fix)
 
 
-@check("tags", "error", "AWS rejects every launch with more tags than a resource can have.")
+@check("tags", "error", "AWS rejects every launch with more tags than a resource can have.", on_hosts=False)
 def tags_fit(case: CheckInput) -> Iterator[Issue]:
     """Report tags that are valid in the settings and in the recipe, but not together."""
     problem = case.question.quotes.survey.tags_problem
@@ -86,7 +86,12 @@ def region_origin(case: CheckInput) -> Iterator[Issue]:
         yield Issue(f"region {question.default_region}: the default, because no setting names one", fix)
 
 
-@check("spot-role", "warning", "A spot launch needs a service-linked role, which not every identity may create.")
+@check(
+    "spot-role",
+    "warning",
+    "A spot launch needs a service-linked role, which not every identity may create.",
+    on_hosts=False,
+)
 def spot_role_exists(case: CheckInput) -> Iterator[Issue]:
     """Report a missing service-linked role for spot. AWS creates it at the first launch, if the caller may do so."""
     survey = case.question.quotes.survey
@@ -100,7 +105,12 @@ def spot_role_exists(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, "run `aws iam create-service-linked-role --aws-service-name spot.amazonaws.com` once")
 
 
-@check("quota", "warning", "A launch fails if the new nodes and the running instances together exceed the quota.")
+@check(
+    "quota",
+    "warning",
+    "A launch fails if the new nodes and the running instances together exceed the quota.",
+    on_hosts=False,
+)
 def quota_sufficient(case: CheckInput) -> Iterator[Issue]:
     """Report insufficient quota headroom, or a quota that could not be read."""
     catalog, quotes = case.question.catalog, case.question.quotes
@@ -129,7 +139,7 @@ def _shortage(headroom: VcpuHeadroom | None, quota: Quota, region: str, needed: 
         yield Issue(message, f"terminate running instances, or request a higher quota at {quota.console(region)}")
 
 
-@check("offline", "unknown", "Checks that need the cloud never count as passed in an offline plan.")
+@check("offline", "unknown", "Checks that need the cloud never count as passed in an offline plan.", on_hosts=False)
 def account_queried(case: CheckInput) -> Iterator[Issue]:
     """Report which account data was not queried for an offline plan."""
     quotes = case.question.quotes
@@ -147,7 +157,7 @@ def account_queried(case: CheckInput) -> Iterator[Issue]:
     yield Issue(f"planned offline, without querying {', '.join(skipped)}", "plan without --offline")
 
 
-@check("zones", "unknown", "The catalog's zones may differ from this account's zones.")
+@check("zones", "unknown", "The catalog's zones may differ from this account's zones.", on_hosts=False)
 def zones_queried(case: CheckInput) -> Iterator[Issue]:
     """Report regions whose zones could not be queried."""
     for region, why in case.question.quotes.zones_unknown.items():

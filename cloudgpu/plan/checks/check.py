@@ -43,12 +43,14 @@ class Check:
     Attributes:
         severity: Default severity of the findings, which no finding exceeds.
         about: Purpose of the check, in one sentence.
+        on_hosts: Whether the check also applies to self-managed hosts.
     """
 
     name: str
     severity: Severity
     about: str
     find: Find
+    on_hosts: bool = True
 
     def findings(self, case: CheckInput) -> Iterator[Finding]:
         """Run the check and yield its findings."""
@@ -56,6 +58,6 @@ class Check:
             yield Finding(issue.rule or self.name, issue.severity or self.severity, issue.message, issue.fix)
 
 
-def check(name: str, severity: Severity, about: str) -> Callable[[Find], Check]:
+def check(name: str, severity: Severity, about: str, *, on_hosts: bool = True) -> Callable[[Find], Check]:
     """Turn a function into a check. Only checks in `registry.CHECKS` are run."""
-    return lambda find: Check(name, severity, about, find)
+    return lambda find: Check(name, severity, about, find, on_hosts)

@@ -12,7 +12,7 @@ from typing import Final
 from cloudgpu.catalog import Catalog, Gpu, InstanceType
 from cloudgpu.catalog.compatibility import Fit, FrameworkImage, NgcMonth, Software, container_fit, month_of, release_of
 from cloudgpu.catalog.images import driver_for
-from cloudgpu.plan.checks.rule import Reason, type_rule
+from cloudgpu.plan.checks.rule import Reason, rule
 from cloudgpu.plan.checks.software_torch import runs_code, torch_misfit, wheels_named, wheels_of
 from cloudgpu.plan.node_software import node_driver
 from cloudgpu.plan.planner_input import PlannerInput
@@ -79,9 +79,7 @@ class ImageSupport:
     why: str = ""
 
 
-@type_rule(
-    "image", "A container that does not support the GPU fails at its first kernel, after the nodes are launched."
-)
+@rule("image", "A container that does not support the GPU fails at its first kernel, after the nodes are launched.")
 def container_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types whose GPU is too old or too new for the container image."""
     container = question.recipe.environment.container
@@ -218,7 +216,7 @@ def _variant(image: str) -> str:
     return image.partition(f":{month_of(image)}")[2]
 
 
-@type_rule("machine-image", "A driver whose kernel modules do not support the GPU leaves the node without a GPU.")
+@rule("machine-image", "A driver whose kernel modules do not support the GPU leaves the node without a GPU.")
 def modules_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types whose GPU is not supported by the machine image's kernel modules."""
     gpu = question.catalog.gpus[instance_type.gpu]
@@ -234,7 +232,7 @@ def modules_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterat
     )
 
 
-@type_rule("driver", "A driver branch that is too old or too new for the GPU does not detect the GPU on the node.")
+@rule("driver", "A driver branch that is too old or too new for the GPU does not detect the GPU on the node.")
 def driver_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types whose GPU is not supported by the driver branch."""
     gpu = question.catalog.gpus[instance_type.gpu]
@@ -248,7 +246,7 @@ def driver_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterato
         yield Reason(f"driver R{driver.branch} does not support {gpu.name} ({instance_type.name}): {problem}", fix)
 
 
-@type_rule("cuda", "Software built for a newer CUDA than the driver supports fails when it initializes the GPU.")
+@rule("cuda", "Software built for a newer CUDA than the driver supports fails when it initializes the GPU.")
 def cuda_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types whose driver is too old for the CUDA version of the container or of PyTorch."""
     gpu = question.catalog.gpus[instance_type.gpu]

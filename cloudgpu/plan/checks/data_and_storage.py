@@ -35,7 +35,12 @@ _CENT = Decimal("0.01")
 _NOT_REHEARSED: Final = frozenset({"nfs", "lustre", "oss"})
 
 
-@check("root-disk", "error", "AWS rejects a root disk that is smaller than the snapshot of the machine image.")
+@check(
+    "root-disk",
+    "error",
+    "AWS rejects a root disk that is smaller than the snapshot of the machine image.",
+    on_hosts=False,
+)
 def machine_image_fits(case: CheckInput) -> Iterator[Issue]:
     """Report a root disk that is smaller than the snapshot of a candidate's machine image."""
     question, disk = case.question, int(case.question.recipe.resources.disk)
@@ -51,7 +56,12 @@ def machine_image_fits(case: CheckInput) -> Iterator[Issue]:
             yield Issue(message, command("--set", f"resources.disk={needed}GiB"))
 
 
-@check("image-size", "error", "A container that does not fit on the disk fails only after minutes of pulling.")
+@check(
+    "image-size",
+    "error",
+    "A container that does not fit on the disk fails only after minutes of pulling.",
+    on_hosts=False,
+)
 def container_fits(case: CheckInput) -> Iterator[Issue]:
     """Report a disk that is too small for the system and the image during the pull."""
     container, disk = case.question.recipe.environment.container, int(case.question.recipe.resources.disk)
@@ -95,7 +105,7 @@ def _archive_fits(case: CheckInput, image: str) -> Iterator[Issue]:
         yield Issue(message, command("--set", f"resources.disk={max(CONTAINERS_GIB, needed)}GiB"))
 
 
-@check("disk", "error", "Data that does not fit on the disk fails only after hours of copying.")
+@check("disk", "error", "Data that does not fit on the disk fails only after hours of copying.", on_hosts=False)
 def data_fits(case: CheckInput) -> Iterator[Issue]:
     """Report a disk that is too small for the datasets, work directory, container and system together."""
     recipe, survey = case.question.recipe, case.question.quotes.survey
@@ -145,7 +155,12 @@ def _whole_gib(size_bytes: int) -> int:
     return -(-size_bytes // _GIB)
 
 
-@check("storage", "error", "A run whose storage is missing or cannot be mounted fails after its nodes are launched.")
+@check(
+    "storage",
+    "error",
+    "A run whose storage is missing or cannot be mounted fails after its nodes are launched.",
+    on_hosts=False,
+)
 def storage_exists(case: CheckInput) -> Iterator[Issue]:
     """Report storage that is missing, unavailable, attached to another instance, or not reachable from the nodes."""
     recipe, existing = case.question.recipe, case.question.quotes.storage
@@ -166,7 +181,7 @@ def storage_exists(case: CheckInput) -> Iterator[Issue]:
             yield from _in_own_vpc(case, storage.name, "")
 
 
-@check("storage-zone", "note", "Storage in one zone excludes all other zones and their capacity.")
+@check("storage-zone", "note", "Storage in one zone excludes all other zones and their capacity.", on_hosts=False)
 def storage_limits_zones(case: CheckInput) -> Iterator[Issue]:
     """Report that only zones with the existing storage are tried."""
     for locations in existing_storage(case.question.recipe, case.question.quotes.storage):
@@ -179,7 +194,7 @@ def storage_limits_zones(case: CheckInput) -> Iterator[Issue]:
             yield Issue(f"storage {name} has mount targets in {', '.join(mounted)} only: other zones are excluded")
 
 
-@check("storage-kept", "note", "Storage that outlives the cluster continues to cost money.")
+@check("storage-kept", "note", "Storage that outlives the cluster continues to cost money.", on_hosts=False)
 def storage_kept(case: CheckInput) -> Iterator[Issue]:
     """Report which storage is created with the cluster, and whether it is deleted together with the cluster."""
     for storage in case.question.recipe.storage:
@@ -348,6 +363,7 @@ def datasets_exist(case: CheckInput) -> Iterator[Issue]:
     "data-region",
     "warning",
     "Data transfer between regions is billed per gigabyte, for every node that downloads the data.",
+    on_hosts=False,
 )
 def data_in_same_region(case: CheckInput) -> Iterator[Issue]:
     """Report datasets in a different region than a candidate, with the transfer cost."""

@@ -25,7 +25,12 @@ _REPLACEMENT: Final[Mapping[PublicAddress, str]] = {
 """Kind of address -> what replaces the public address that EC2 does not assign."""
 
 
-@check("address", "error", "Nodes that cannot be reached still cost money, and so do addresses that outlive the nodes.")
+@check(
+    "address",
+    "error",
+    "Nodes that cannot be reached still cost money, and so do addresses that outlive the nodes.",
+    on_hosts=False,
+)
 def reachable(case: CheckInput) -> Iterator[Issue]:
     """Report how nodes without a public address from EC2 are reached, and which resources outlive the expiry."""
     conflict = find_contradiction(case.question.network)
@@ -42,7 +47,7 @@ def reachable(case: CheckInput) -> Iterator[Issue]:
             yield Issue(f"{name}: {line}", severity="note")
 
 
-@check("subnets", "warning", "The plan shows the subnet of each zone, and why it was chosen.")
+@check("subnets", "warning", "The plan shows the subnet of each zone, and why it was chosen.", on_hosts=False)
 def subnets_chosen(case: CheckInput) -> Iterator[Issue]:
     """Report the subnet of each zone, zones without one, and regions whose subnets could not be read."""
     question = case.question
@@ -82,7 +87,12 @@ def _zones_without_subnet(question: PlannerInput, names: set[str], region: str) 
     yield from said.values()
 
 
-@check("interfaces", "note", "EC2 does not assign a public address to a node with several network interfaces.")
+@check(
+    "interfaces",
+    "note",
+    "EC2 does not assign a public address to a node with several network interfaces.",
+    on_hosts=False,
+)
 def several_network_cards(case: CheckInput) -> Iterator[Issue]:
     """Report types with several network interfaces, and how nodes without a public address from EC2 are reached."""
     for candidate in {candidate.instance_type: candidate for candidate in case.field.candidates}.values():
@@ -93,7 +103,7 @@ def several_network_cards(case: CheckInput) -> Iterator[Issue]:
             yield Issue(f"{interfaces}, so EC2 does not assign a public address: {replacement}")
 
 
-@check("fabric", "warning", "A cluster never falls back from EFA to TCP silently.")
+@check("fabric", "warning", "A cluster never falls back from EFA to TCP silently.", on_hosts=False)
 def tcp_network(case: CheckInput) -> Iterator[Issue]:
     """Report clusters that communicate over TCP."""
     if case.plan.nodes == 1:
@@ -109,7 +119,7 @@ def tcp_network(case: CheckInput) -> Iterator[Issue]:
             yield Issue(f"{name} has no EFA: the nodes communicate over TCP{speed}", severity="note")
 
 
-@check("instance-type", "error", "A mistyped instance type is reported as unknown, not as unavailable.")
+@check("instance-type", "error", "A mistyped instance type is reported as unknown, not as unavailable.", on_hosts=False)
 def instance_types_known(case: CheckInput) -> Iterator[Issue]:
     """Report instance types that are not in the catalog or not offered by AWS."""
     for spec in case.question.specs:
@@ -118,7 +128,12 @@ def instance_types_known(case: CheckInput) -> Iterator[Issue]:
             yield Issue(problem.message, problem.fix)
 
 
-@check("gpu", "error", "An unknown GPU, or a count that no type has, is reported as such, not as unavailable.")
+@check(
+    "gpu",
+    "error",
+    "An unknown GPU, or a count that no type has, is reported as such, not as unavailable.",
+    on_hosts=False,
+)
 def gpus_known(case: CheckInput) -> Iterator[Issue]:
     """Report unknown GPUs, and counts or memory sizes that do not exist."""
     for spec in case.question.specs:
@@ -127,7 +142,7 @@ def gpus_known(case: CheckInput) -> Iterator[Issue]:
             yield Issue(problem.message, problem.fix)
 
 
-@check("region", "error", "A mistyped region is an error and is not silently ignored.")
+@check("region", "error", "A mistyped region is an error and is not silently ignored.", on_hosts=False)
 def regions_known(case: CheckInput) -> Iterator[Issue]:
     """Report regions that are not in the catalog or that belong to another partition of AWS."""
     regions = case.question.catalog.regions
@@ -140,7 +155,12 @@ def regions_known(case: CheckInput) -> Iterator[Issue]:
             yield Issue(f"unknown region {region}{suggestion(region, regions)}", fix)
 
 
-@check("left-out", "error", "Requested hardware that is excluded is always reported, together with the rule.")
+@check(
+    "left-out",
+    "error",
+    "Requested hardware that is excluded is always reported, together with the rule.",
+    on_hosts=False,
+)
 def excluded_candidates(case: CheckInput) -> Iterator[Issue]:
     """Report exclusions: as errors if no candidate is left, otherwise as warnings."""
     for exclusion in case.field.left_out:
@@ -151,7 +171,10 @@ def excluded_candidates(case: CheckInput) -> Iterator[Issue]:
 
 
 @check(
-    "candidates", "error", "A plan without candidates is never applied, even if no rule explains why there are none."
+    "candidates",
+    "error",
+    "A plan without candidates is never applied, even if no rule explains why there are none.",
+    on_hosts=False,
 )
 def no_candidates(case: CheckInput) -> Iterator[Issue]:
     """Report that there are no candidates although no rule excluded any."""
@@ -171,7 +194,12 @@ def available_to_new_accounts(case: CheckInput) -> Iterator[Issue]:
             yield Issue(str(doubt), command("--set", f"resources.instance_type={doubt.replacement}"))
 
 
-@check("gang", "note", "Results from different GPUs are not comparable, and a checkpoint must fit every GPU.")
+@check(
+    "gang",
+    "note",
+    "Results from different GPUs are not comparable, and a checkpoint must fit every GPU.",
+    on_hosts=False,
+)
 def same_gpu_in_all_attempts(case: CheckInput) -> Iterator[Issue]:
     """Report that attempts may use different GPUs. All nodes of one attempt have the same type."""
     kinds = dict.fromkeys(f"{candidate.gpu} {candidate.gpu_memory_gib:f} GiB" for candidate in case.field.candidates)
@@ -179,7 +207,7 @@ def same_gpu_in_all_attempts(case: CheckInput) -> Iterator[Issue]:
         yield Issue(f"the GPU depends on availability and is the same on all nodes: {' or '.join(kinds)}")
 
 
-@check("image-region", "error", "A machine image ID exists in one region only.")
+@check("image-region", "error", "A machine image ID exists in one region only.", on_hosts=False)
 def image_in_every_region(case: CheckInput) -> Iterator[Issue]:
     """Report an `ami-...` image if the recipe lists several regions."""
     image, regions = case.question.recipe.resources.image or "", case.question.regions
@@ -188,7 +216,12 @@ def image_in_every_region(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, command("--set", f"resources.regions={regions[0]}"))
 
 
-@check("image-state", "warning", "AWS still launches a deprecated image, but sells some images only by subscription.")
+@check(
+    "image-state",
+    "warning",
+    "AWS still launches a deprecated image, but sells some images only by subscription.",
+    on_hosts=False,
+)
 def image_current(case: CheckInput) -> Iterator[Issue]:
     """Report machine images that are deprecated, need a Marketplace subscription, or could not be read."""
     question, types = case.question, case.question.catalog.types

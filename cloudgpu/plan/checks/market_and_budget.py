@@ -38,7 +38,7 @@ def within_budget(case: CheckInput) -> Iterator[Issue]:
         )
 
 
-@check("price-age", "warning", "AWS may have changed a price that was read a month ago.")
+@check("price-age", "warning", "AWS may have changed a price that was read a month ago.", on_hosts=False)
 def prices_fresh(case: CheckInput) -> Iterator[Issue]:
     """Report prices that were read more than 30 days ago."""
     question = case.question
@@ -50,7 +50,7 @@ def prices_fresh(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, severity="note" if question.rehearsed else "warning")
 
 
-@check("expiry", "warning", "Nodes that expire before the run starts cost money and do nothing.")
+@check("expiry", "warning", "Nodes that expire before the run starts cost money and do nothing.", on_hosts=False)
 def expiry_long_enough(case: CheckInput) -> Iterator[Issue]:
     """Report an expiry below ten minutes, because nodes need several minutes to boot."""
     expiry = case.question.recipe.budget.expiry
@@ -70,7 +70,10 @@ def expiry_reaches(case: CheckInput) -> Iterator[Issue]:
 
 
 @check(
-    "cool-down", "note", "A candidate that recently had no capacity is less likely to have capacity than the others."
+    "cool-down",
+    "note",
+    "A candidate that recently had no capacity is less likely to have capacity than the others.",
+    on_hosts=False,
 )
 def no_capacity_lately(case: CheckInput) -> Iterator[Issue]:
     """Report candidates that recently had no capacity. Capacity may return, so they are tried last, not excluded."""
@@ -83,7 +86,12 @@ def no_capacity_lately(case: CheckInput) -> Iterator[Issue]:
             yield Issue(f"{candidate.label}: no capacity {ago} ago{last}")
 
 
-@check("reservation", "error", "A reservation has its own start, end and price, which may not suit the run.")
+@check(
+    "reservation",
+    "error",
+    "A reservation has its own start, end and price, which may not suit the run.",
+    on_hosts=False,
+)
 def reservation_terms(case: CheckInput) -> Iterator[Issue]:
     """Report the cost and start of a reservation, and whether the run is shortened because the reservation ends."""
     question = case.question
@@ -101,7 +109,7 @@ def reservation_terms(case: CheckInput) -> Iterator[Issue]:
         yield Issue(line, severity="note")
 
 
-@check("spot", "warning", "A spot interruption must not lose the work, and spot prices change.")
+@check("spot", "warning", "A spot interruption must not lose the work, and spot prices change.", on_hosts=False)
 def spot_is_safe(case: CheckInput) -> Iterator[Issue]:
     """Report spot capacity without a checkpoint, and spot prices that were not read today."""
     question = case.question
@@ -130,7 +138,7 @@ def checkpoint_in_time(case: CheckInput) -> Iterator[Issue]:
         yield Issue(f"checkpoint.grace is {grace}, but the nodes terminate after {DurationS(case.plan.expiry_s)}")
 
 
-@check("all-or-none", "error", "Nodes of an incomplete cluster cost money but cannot run the recipe.")
+@check("all-or-none", "error", "Nodes of an incomplete cluster cost money but cannot run the recipe.", on_hosts=False)
 def gang_launch_possible(case: CheckInput) -> Iterator[Issue]:
     """Report several spot nodes under the pulumi engine.
 
@@ -151,6 +159,7 @@ def gang_launch_possible(case: CheckInput) -> Iterator[Issue]:
     "placement",
     "warning",
     "A placement group restricts the available capacity and does not work with every reservation.",
+    on_hosts=False,
 )
 def placement_possible(case: CheckInput) -> Iterator[Issue]:
     """Report a placement group with spot or reserved capacity. Capacity Blocks do not use a placement group."""

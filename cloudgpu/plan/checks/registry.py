@@ -105,49 +105,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     hosts.aws_only_fields,
 )
 
-NOT_ON_HOSTS: Final = frozenset(
-    {
-        hardware_and_network.instance_types_known.name,
-        hardware_and_network.gpus_known.name,
-        hardware_and_network.regions_known.name,
-        hardware_and_network.excluded_candidates.name,
-        hardware_and_network.no_candidates.name,
-        hardware_and_network.same_gpu_in_all_attempts.name,
-        hardware_and_network.image_in_every_region.name,
-        market_and_budget.no_capacity_lately.name,
-        market_and_budget.reservation_terms.name,
-        market_and_budget.spot_is_safe.name,
-        market_and_budget.gang_launch_possible.name,
-        market_and_budget.placement_possible.name,
-        account.quota_sufficient.name,
-        account.account_queried.name,
-        account.zones_queried.name,
-        hardware_and_network.reachable.name,
-        hardware_and_network.subnets_chosen.name,
-        hardware_and_network.several_network_cards.name,
-        hardware_and_network.tcp_network.name,
-        account.named_resources_exist.name,
-        account.tags_fit.name,
-        account.spot_role_exists.name,
-        market_and_budget.prices_fresh.name,
-        market_and_budget.expiry_long_enough.name,
-        hardware_and_network.image_current.name,
-        data_and_storage.machine_image_fits.name,
-        data_and_storage.container_fits.name,
-        data_and_storage.data_fits.name,
-        data_and_storage.data_in_same_region.name,
-        data_and_storage.storage_exists.name,
-        data_and_storage.storage_limits_zones.name,
-        data_and_storage.storage_kept.name,
-        software.torch_rehearsed.name,
-        software.driver_known.name,
-        software.driver_ignored.name,
-        software.efa_software.name,
-        results.checkpoint_outlives_spot.name,
-    }
-)
-"""Names of the checks that do not apply to self-managed hosts."""
-
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "unknown", "note")
 """All severities, most severe first. `unknown` means that the check could not run: it neither passed nor failed."""
 
@@ -155,7 +112,6 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "unknown", "note"
 def findings(question: PlannerInput, field: CandidateList, plan: Plan) -> tuple[Finding, ...]:
     """Return the findings of every check that applies to the target, without duplicates, errors first."""
     case = CheckInput(question, field, plan)
-    is_self_managed = question.hosts is not None
-    checks = [check for check in CHECKS if not (is_self_managed and check.name in NOT_ON_HOSTS)]
+    checks = [check for check in CHECKS if check.on_hosts or question.hosts is None]
     unique = dict.fromkeys(finding for check in checks for finding in check.findings(case))
     return tuple(sorted(unique, key=lambda finding: SEVERITIES.index(finding.severity)))

@@ -42,7 +42,7 @@ def results_collected(case: CheckInput) -> Iterator[Issue]:
         yield Issue("the recipe lists no outputs: only logs and metrics are downloaded", "add outputs: [outputs/]")
 
 
-@check("checkpoint-kept", "warning", "A checkpoint on a spot node's local disk is lost with the node.")
+@check("checkpoint-kept", "warning", "A checkpoint on a spot node's local disk is lost with the node.", on_hosts=False)
 def checkpoint_outlives_spot(case: CheckInput) -> Iterator[Issue]:
     """Report checkpoints that are not uploaded while the run is in progress. Outputs are downloaded only at its end."""
     checkpoint, recipe = case.question.recipe.checkpoint, case.question.recipe

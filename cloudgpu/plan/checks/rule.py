@@ -1,7 +1,8 @@
-"""Types of the rules that exclude an instance type, a type in one region, or a zone."""
+"""Rules that exclude an instance type, a type in one region, or a type in one zone."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from cloudgpu.catalog import InstanceType
 from cloudgpu.plan.planner_input import PlannerInput
@@ -18,46 +19,23 @@ class Reason:
 OfType = Callable[[PlannerInput, InstanceType], Iterator[Reason]]
 OfRegion = Callable[[PlannerInput, InstanceType, str], Iterator[Reason]]
 OfZone = Callable[[PlannerInput, InstanceType, str, str], Iterator[Reason]]
+F = TypeVar("F")
+F_co = TypeVar("F_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class TypeRule:
-    """A rule that excludes an instance type in every region."""
+class Rule(Generic[F_co]):
+    """A named rule, whose function yields the reasons to exclude what it is called with.
+
+    Attributes:
+        about: Purpose of the rule, in one sentence.
+    """
 
     name: str
     about: str
-    """Purpose of the rule, in one sentence."""
-    find: OfType
+    find: F_co
 
 
-@dataclass(frozen=True)
-class RegionRule:
-    """A rule that excludes an instance type in one region."""
-
-    name: str
-    about: str
-    find: OfRegion
-
-
-@dataclass(frozen=True)
-class ZoneRule:
-    """A rule that excludes an instance type in one zone of a region."""
-
-    name: str
-    about: str
-    find: OfZone
-
-
-def type_rule(name: str, about: str) -> Callable[[OfType], TypeRule]:
-    """Turn a function that checks a type into a rule."""
-    return lambda find: TypeRule(name, about, find)
-
-
-def region_rule(name: str, about: str) -> Callable[[OfRegion], RegionRule]:
-    """Turn a function that checks a type in a region into a rule."""
-    return lambda find: RegionRule(name, about, find)
-
-
-def zone_rule(name: str, about: str) -> Callable[[OfZone], ZoneRule]:
-    """Turn a function that checks a type in a zone into a rule."""
-    return lambda find: ZoneRule(name, about, find)
+def rule(name: str, about: str) -> Callable[[F], Rule[F]]:
+    """Turn a function that checks a type, a type in a region or a type in a zone into a rule."""
+    return lambda find: Rule(name, about, find)

@@ -30,6 +30,7 @@ def container_untuned(case: CheckInput) -> Iterator[Issue]:
     "torch-on-aws",
     "note",
     "A rehearsal runs without a GPU, so it cannot reveal that PyTorch does not support the GPU used on AWS.",
+    on_hosts=False,
 )
 def torch_rehearsed(case: CheckInput) -> Iterator[Issue]:
     """Report PyTorch wheels that would fail on AWS. A rehearsal runs them without a GPU and cannot reveal this."""
@@ -66,7 +67,9 @@ def torch_as_dependency(case: CheckInput) -> Iterator[Issue]:
             yield Issue(message, "add torch to the requirements")
 
 
-@check("driver-known", "unknown", "The driver of a custom machine image is unknown until the node boots.")
+@check(
+    "driver-known", "unknown", "The driver of a custom machine image is unknown until the node boots.", on_hosts=False
+)
 def driver_known(case: CheckInput) -> Iterator[Issue]:
     """Report a custom machine image whose driver is unknown."""
     image = case.question.recipe.resources.image
@@ -75,7 +78,12 @@ def driver_known(case: CheckInput) -> Iterator[Issue]:
         yield Issue(f"cannot tell whether {image} has a driver: the bootstrap installs one if none is present")
 
 
-@check("driver-given", "error", "A requested driver is not installed on a machine image that already has one.")
+@check(
+    "driver-given",
+    "error",
+    "A requested driver is not installed on a machine image that already has one.",
+    on_hosts=False,
+)
 def driver_ignored(case: CheckInput) -> Iterator[Issue]:
     """Report `resources.driver` together with a machine image that already has a driver."""
     resources = case.question.recipe.resources
@@ -85,7 +93,7 @@ def driver_ignored(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, "--set resources.image=")
 
 
-@check("efa-software", "warning", "EFA is slow or hangs if its software is older than its hardware.")
+@check("efa-software", "warning", "EFA is slow or hangs if its software is older than its hardware.", on_hosts=False)
 def efa_software(case: CheckInput) -> Iterator[Issue]:
     """Report a container whose CUDA version is too old for EFA, and the libraries that the container must include."""
     container = case.question.recipe.environment.container

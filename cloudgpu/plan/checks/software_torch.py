@@ -7,7 +7,7 @@ from typing import Final
 
 from cloudgpu.catalog import Gpu, InstanceType
 from cloudgpu.catalog.compatibility import TorchWheels
-from cloudgpu.plan.checks.rule import Reason, type_rule
+from cloudgpu.plan.checks.rule import Reason, rule
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.schema import PythonEnvironment
 from cloudgpu.text import command
@@ -46,7 +46,7 @@ class Wheels:
     capabilities: tuple[str, ...]
 
 
-@type_rule("torch", "A PyTorch build that does not support the GPU fails at its first operation, after the launch.")
+@rule("torch", "A PyTorch build that does not support the GPU fails at its first operation, after the launch.")
 def torch_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types if the newest allowed PyTorch release does not support their GPU."""
     python = question.recipe.environment.python
