@@ -183,7 +183,7 @@ def _root() -> str:
 def describe(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """Print the host's facts."""
     facts: list[dict[str, Any]] = []
-    describe({}, facts.append)
+    verb({}, facts.append)
     copied = ("python", "hostname", "cpus", "memory_mib", "disk_free_mib", "gpus", "gpu_error", "cuda", "utc")
     emit(
         {

@@ -105,3 +105,13 @@ def test_user_without_an_entry_has_no_new_groups(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(pwd, "getpwuid", missing)
     assert probe.new_groups() == []
+
+
+def test_description_of_a_host_contains_what_the_probe_reports(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("CLOUDGPU_NODE_ROOT", str(tmp_path))
+    probed, described = [], []
+    probe.verb({}, probed.append)
+    probe.describe({}, described.append)
+    same = ("python", "hostname", "cpus", "gpus", "gpu_error")
+    assert {name: described[0][name] for name in same} == {name: probed[0][name] for name in same}
+    assert described[0]["venv"] is True
