@@ -75,8 +75,7 @@ def container_fits(case: CheckInput) -> Iterator[Issue]:
         if needed > disk:
             message = (
                 f"{container.image} is {format_gib(packed)} compressed and needs about three times that "
-                f"while it is unpacked, "
-                f"but the disk has {disk} GiB"
+                f"while it is unpacked, but the disk has {disk} GiB"
             )
             yield Issue(message, command("--set", f"resources.disk={max(CONTAINERS_GIB, needed)}GiB"))
     elif size is None:
@@ -395,10 +394,6 @@ def _transfer_cost(dataset: DatasetSeen, nodes: int) -> str:
 def _use_region_of_data(case: CheckInput, region: str) -> str:
     """Return the option that moves the cluster to the data's region; empty if no candidate's type is offered there."""
     catalog = case.question.catalog
-    names = dict.fromkeys(candidate.instance_type for candidate in case.field.candidates)
-    types = [catalog.types[name] for name in names]
-    offered = any(
-        region in instance_type.on_demand_usd and case.question.zones_offering(instance_type, region)
-        for instance_type in types
-    )
+    types = [catalog.types[candidate.instance_type] for candidate in case.field.candidates]
+    offered = any(region in one.on_demand_usd and case.question.zones_offering(one, region) for one in types)
     return command("--set", f"resources.regions={region}") if offered else ""
