@@ -95,7 +95,6 @@ def down(  # noqa: PLR0917
 
 
 def _delete_one(context: CliContext, cluster: str, stages: Stages, *, json: bool) -> None:
-
     report_clusters_on_signal(context.records, cluster)
     unfinished = f"not everything is deleted yet; to continue: {command('cloudgpu', 'down', cluster)}"
     with (
@@ -111,7 +110,6 @@ def _delete_one(context: CliContext, cluster: str, stages: Stages, *, json: bool
 
 
 def _delete_several(context: CliContext, clusters: tuple[str, ...], stages: Stages, *, json: bool) -> None:
-
     results = TeardownResults(())
     report_clusters_on_signal(context.records, *clusters)
     unfinished = f"not everything is deleted yet; to continue: {command('cloudgpu', 'down', *clusters)}"

@@ -84,6 +84,5 @@ def write_table(path: Path, text: str) -> None:
 
 
 def _outcome(context: CliContext, record: MatrixRecord) -> MatrixOutcome:
-
     table = str(context.home.matrix(record.name).table)
     return matrix_outcome(record, context.records, context.ledger, context.clock.now(), table)

@@ -32,25 +32,25 @@ from cloudgpu.files import read_input
 from cloudgpu.ssh.connection import SshHost
 from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.state.inventories import stored_inventory
-from cloudgpu.state.user_ssh_config import SshFolder
-from cloudgpu.state.user_ssh_config import remove_entries as take_back
+from cloudgpu.state.user_ssh_config import SshFolder, remove_entries
 from cloudgpu.targets import as_target
 from cloudgpu.text import command
 
 _SIGNALLED = 128
 _INTERRUPTED = 130
+ClusterOrRun = Annotated[
+    str,
+    typer.Argument(
+        metavar="[NAME]",
+        help="Cluster name or run ID. Optional if only one cluster is running.",
+        autocompletion=completion.clusters_and_runs,
+    ),
+]
 
 
 def ssh(
     invocation: typer.Context,
-    cluster: Annotated[
-        str,
-        typer.Argument(
-            metavar="[NAME]",
-            help="Cluster name or run ID. Optional if only one cluster is running.",
-            autocompletion=completion.clusters_and_runs,
-        ),
-    ] = "",
+    cluster: ClusterOrRun = "",
     node: Annotated[
         int | None, typer.Option("--node", parser=integer_parser(0, 999), help="Node index; 0 is the head node.")
     ] = None,
@@ -138,7 +138,7 @@ def _remove_ssh_config(context: CliContext, name: str, folder: SshFolder) -> Non
     if not record.exists():
         context.screen.line(f"~/.ssh has no entries for cluster {name} from this state home")
         return
-    problems = take_back(context.home, name)
+    problems = remove_entries(context.home, name)
     if problems:
         raise StateError(
             "; ".join(problems), hint=f"remove the files {command(str(folder.ours / name))} and {command(str(record))}"
@@ -217,7 +217,6 @@ def _write_raw_output(outcome: NodeOutcome, screen: Screen) -> None:
 
 
 def _stdin_data() -> bytes:
-
     try:
         return read_input()
     except OSError as err:
@@ -227,14 +226,7 @@ def _stdin_data() -> bytes:
 
 def execute(  # noqa: PLR0917
     invocation: typer.Context,
-    cluster: Annotated[
-        str,
-        typer.Argument(
-            metavar="[NAME]",
-            help="Cluster name or run ID. Optional if only one cluster is running.",
-            autocompletion=completion.clusters_and_runs,
-        ),
-    ] = "",
+    cluster: ClusterOrRun = "",
     node: Annotated[str, typer.Option("--node", help="Indices of the nodes to run on, such as 0,2-3.")] = "",
     stream: Annotated[
         bool, typer.Option("--stream", help="Print each line as it arrives, prefixed with its node.")
@@ -269,14 +261,7 @@ def execute(  # noqa: PLR0917
 
 
 def tunnel(
-    cluster: Annotated[
-        str,
-        typer.Argument(
-            metavar="[NAME]",
-            help="Cluster name or run ID. Optional if only one cluster is running.",
-            autocompletion=completion.clusters_and_runs,
-        ),
-    ] = "",
+    cluster: ClusterOrRun = "",
     port: Annotated[
         list[str] | None,
         typer.Argument(

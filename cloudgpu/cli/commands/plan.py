@@ -122,7 +122,6 @@ def _resources_json(forecasts: "Sequence[ResourceForecast] | None") -> dict[str,
 
 
 def _resource_lines(forecasts: "Sequence[ResourceForecast] | None") -> list[str]:
-
     return (
         ["", "would create:", *(f"    + {resource_words(forecast.type)} {forecast.name}" for forecast in forecasts)]
         if forecasts
@@ -131,12 +130,10 @@ def _resource_lines(forecasts: "Sequence[ResourceForecast] | None") -> list[str]
 
 
 def _explanation_lines(planned: Planned, width: int | None) -> list[str]:
-
     return ["", *explanation_lines(planned.plan, explain_candidates(planned.question), width)]
 
 
 def _explanation_json(planned: Planned) -> dict[str, Any]:
-
     return explanation_json(explain_candidates(planned.question))
 
 

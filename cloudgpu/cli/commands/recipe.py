@@ -309,7 +309,6 @@ def _checked(path: Path, sets: Sequence[str], catalog: Catalog, allowed: Sequenc
 
 
 def _checked_with_problems(path: Path, sets: Sequence[str], catalog: Catalog, allowed: Sequence[Path]) -> CheckedRecipe:
-
     try:
         return _checked(path, sets, catalog, allowed)
     except RecipeError as err:
