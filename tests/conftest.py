@@ -175,7 +175,7 @@ def pytest_collection_finish() -> None:
 
 
 class _Files(LoadFileScheduling):
-    """Files in one worker each, and all kill tests in one, because their clouds take ten seconds to set up."""
+    """Run each file in one worker, and all kill tests in the same one: their clouds take ten seconds to set up."""
 
     def _split_scope(self, nodeid: str) -> str:
         folder = "tests/rehearsal/kills/"
