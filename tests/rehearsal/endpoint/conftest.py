@@ -110,6 +110,8 @@ def rig_in(folder: Path) -> Iterator[Rig]:
         server.leave()
         thread.join(20)
         assert not thread.is_alive()
+        # The thread that loads moto patches the loaders too, and may not have come so far when a test is quick.
+        assert server._loaded.wait(60)
     BackendDict.reset()
 
 
