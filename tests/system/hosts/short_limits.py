@@ -1,4 +1,7 @@
-"""Run commands with time limits of seconds instead of minutes on both sides of the connection."""
+"""Run commands with time limits of seconds instead of minutes on both sides of the connection.
+
+A limit that is not found in the code fails every test: without it, the tests would wait for the real limit.
+"""
 
 import json
 import subprocess
@@ -17,25 +20,39 @@ import contextlib, io, json, sys
 from cloudgpu.backends.hosts import backend as hosts_backend
 from cloudgpu.cli.main import main
 from cloudgpu.node import payload
+from cloudgpu.node.agent import heartbeat
 from cloudgpu.ssh import connection, fanout, session
 from cloudgpu.ssh.transfer import node_program
 from cloudgpu.run import agent, follow
 
-def add(archive, name, content, add=payload._add):
-    add(archive, name, content.replace(b"EVERY_S = 15.0", b"EVERY_S = 0.5"))
+def shorten(names, **seconds):
+    for name, value in seconds.items():
+        assert isinstance(names.get(name), (int, float)) and names[name] > value, f"{name} is {names.get(name)!r}"
+        names[name] = value
 
+def shortened(source, old, new):
+    assert old in source, f"{old!r} is not in the program any more"
+    return source.replace(old, new)
+
+def add(archive, name, content, add=payload._add):
+    if name.endswith("/heartbeat.py"):
+        content = shortened(content, b"EVERY_S = 15.0", b"EVERY_S = 0.5")
+    add(archive, name, content)
+
+assert heartbeat.EVERY_S == 15.0
 payload._add = add
-node_program._PROGRAM = node_program._PROGRAM.replace(b"SILENT_S = 120", b"SILENT_S = 1")
-agent._ANSWER_S = agent._SHELL_S = node_program._STALLED_S = 4.0
+node_program._PROGRAM = shortened(node_program._PROGRAM, b"SILENT_S = 120", b"SILENT_S = 1")
+shorten(vars(node_program), _STALLED_S=4.0)
+shorten(vars(agent), _ANSWER_S=4.0, _SHELL_S=4.0)
 for call in (connection.SshHost.run, connection.SshHost.try_run):
-    call.__kwdefaults__["timeout_s"] = 4.0
-fanout.connect_all.__kwdefaults__["timeout_s"] = hosts_backend._ANSWER_S = 2.0
-connection._CHANNEL_TIMEOUT_S = 1.6
+    shorten(call.__kwdefaults__, timeout_s=4.0)
+shorten(fanout.connect_all.__kwdefaults__, timeout_s=2.0)
+shorten(vars(hosts_backend), _ANSWER_S=2.0)
+shorten(vars(connection), _CHANNEL_TIMEOUT_S=1.6)
+assert session.KeepaliveLimits.__init__.__defaults__ == (10.0, 30.0)
 session.KeepaliveLimits.__init__.__defaults__ = (0.8, 1.6)
-follow._RETRY_S, follow._RETRY_LOST_S = 0.2, 0.2
-follow._SILENT_S, follow._TELL_EVERY_S = 0.1, 1.0
-follow.LOST_CONTACT_S = 6.0
-follow._OTHERS_S = 1.0
+shorten(vars(follow), _RETRY_S=0.2, _RETRY_LOST_S=0.2, _SILENT_S=0.1, _TELL_EVERY_S=1.0)
+shorten(vars(follow), LOST_CONTACT_S=6.0, _OTHERS_S=1.0)
 """
 RUN_COMMAND = LIMITS + "sys.exit(main(sys.argv[1:]))\n"
 RUN_COMMANDS = (
