@@ -105,6 +105,18 @@ def check_service_models(service_model_report: Path) -> Iterator[None]:
     assert not recorded, f"requests or responses do not fit botocore's service models:\n{recorded}"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def collect_garbage() -> Iterator[None]:
+    """Make a file or socket that was never closed fail a test of the file that opened it, not any later test.
+
+    What is left, mostly libraries and models that tests have loaded, is not visited again: with all that a worker loads
+    in a run, each full collection would take a second.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 def _recorded(report: Path) -> str:
     return report.read_text(encoding="ascii") if report.exists() else ""
 
@@ -168,8 +180,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage less often, because a full collection visits half a million objects of libraries and fixtures."""
-    gc.freeze()  # test modules and what they import are never garbage
+    """Exempt test modules and what they import from garbage collection, and collect less often."""
+    gc.freeze()
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, 100)
 
