@@ -180,6 +180,7 @@ class RehearsalServer:
             self._stop.set()
             raise
         finally:
+            gc.freeze()  # what moto has loaded lives as long as the server, and need not be visited again
             gc.enable()
             self._loaded.set()
 
