@@ -23,6 +23,7 @@ from cloudgpu.backends.aws.clusters.verified_deletion import (
     TagSearch,
     has_token,
 )
+from cloudgpu.backends.aws.engines import stack_of
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease_to_delete
 from cloudgpu.backends.lifecycle.deletion import (
@@ -34,10 +35,9 @@ from cloudgpu.backends.lifecycle.deletion import (
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.backends.storage import NO_STORAGE_OUTCOME, StorageOutcome
 from cloudgpu.backends.tagged_resource import TaggedResource
-from cloudgpu.engine.base import Stack
 from cloudgpu.errors import CloudGpuError, StateError, UsageError
 from cloudgpu.ledger.entry import LedgerEntry
-from cloudgpu.paths import Home, bundled_folder, unwritable_error
+from cloudgpu.paths import unwritable_error
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name
@@ -131,18 +131,6 @@ def _not_yours(name: str, resource: TaggedResource) -> UsageError:
     owner = resource.tags.get(OWNER_TAG, "")
     message = f"cluster {name} in {resource.region} belongs to {owner}; nothing was deleted"
     return UsageError(message, hint=command("cloudgpu", "down", name, CLOUDGPU_OWNER=owner))
-
-
-def stack_of(home: Home, record: ClusterRecord, region: str = "") -> Stack:
-    """Return the stack of a recorded cluster in one region, by default the region of the last launch attempt."""
-    region = region or record.placement.region
-    return Stack(
-        name=record.name,
-        region=region,
-        program=bundled_folder("infra"),
-        config=record.placement.config,
-        journal=home.cluster(record.name).journal(region),
-    )
 
 
 class Teardown:
