@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from cloudgpu.backends.aws.account import CloudContext
-from cloudgpu.backends.aws.clusters.launch_rows import restore_missing_rows
+from cloudgpu.backends.aws.clusters.ledger_rows import restore_missing_rows
 from cloudgpu.backends.aws.clusters.ssh_access import detect_caller_cidr
 from cloudgpu.backends.aws.engines import stack_of
 from cloudgpu.backends.base import Connect
