@@ -3,14 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cloudgpu.aws.storage.storage_tags import TaggedStorage, created_at
+from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.storage.manage import StorageManager
-from cloudgpu.backends.billing.retained_billing import RetainedBilling
 from cloudgpu.backends.billing.retained_prices import storage_monthly_usd as monthly_usd
 from cloudgpu.backends.storage import NO_STORAGE, MountableStorage, RetainedStorage, StorageOutcome, StorageRequest
 from cloudgpu.engine.config import list_setting
-from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
+from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
 from cloudgpu.node.bootstrap.storage_mounts import Mount, parse_kind
 from cloudgpu.plan.network_access import GATEWAYS, NetworkRequest
 from cloudgpu.plan.plan import Candidate
@@ -19,7 +18,7 @@ from cloudgpu.recipe.schema import Make, Recipe, Storage
 from cloudgpu.recipe.storage_kinds import FILE_SYSTEMS, ZONAL
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.storage_records import AttachedStorage, StorageRecords, unique_name
+from cloudgpu.state.storage_records import AttachedStorage, unique_name
 
 
 @dataclass(frozen=True)
@@ -109,29 +108,6 @@ class ClusterStorage:
 
         _all_or_raise([("", region) for region in regions], end_in)
         return StorageOutcome(tuple(stored.name for stored in deleted))
-
-    def end_orphan(self, name: str, token: str, region: str) -> None:
-        """Delete storage that a sweep found: by its record if this state home has one, otherwise by its tags."""
-        records = StorageRecords(self.context.home)
-        record = records.get_if_readable(name, lambda text: self.context.emit(Note(text)))
-        if record is not None and record.token == token:
-            self._manager("").delete(name, region, delete_data=True)
-            return
-        stores = self.context.cloud.storage
-        found = [stored for stored in stores.found(region, name) if stored.token == token and stored.disposable]
-        users = [user for stored in found for user in stored.users or ()]
-        if users:
-            hint = "run `cloudgpu sweep` again later"
-            raise BusyError(f"storage {name} may be in use by {', '.join(users)}", hint=hint)
-        left = [line for stored in found for line in stores.end(stored)]
-        remaining = [stored for stored in stores.found(region, name) if stored.token == token]
-        left += [part.label for stored in remaining for part in stored.parts]
-        if left:
-            hint = "run `cloudgpu sweep` again to repeat the whole search"
-            raise TeardownError(f"storage {name} is not deleted: {'; '.join(left)}", left=left, hint=hint)
-        created = {token: created_at(found)}
-        billing = RetainedBilling(self.context.ledger, self.context.cloud.time.now)
-        billing.ended(f"storage {name}", [token], found=bool(found), created=created)
 
     def _is_own(self, stored: TaggedStorage) -> bool:
         return stored.tag("cloudgpu:owner") in ("", self.context.owner)

@@ -11,9 +11,9 @@ from functools import partial
 from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, GLOBAL
 from cloudgpu.backends.aws.account import AwsAccount, CloudContext
 from cloudgpu.backends.aws.clusters.delete import Teardown
-from cloudgpu.backends.aws.clusters.storage import ClusterStorage
 from cloudgpu.backends.aws.clusters.tag_search import has_token
 from cloudgpu.backends.aws.clusters.verified_deletion import DeletionPlan, VerifiedDeletion
+from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.aws.sweep.classification import LocalCluster, RegionSearch, SweepFindings, classify, is_open
 from cloudgpu.backends.base import ImageStore
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
@@ -206,7 +206,8 @@ class AccountSweep:
 
     def _delete(self, resource: ClusterResources | RetainedResource) -> None:
         if isinstance(resource, RetainedResource):
-            ClusterStorage(self._context).end_orphan(resource.name, resource.token, resource.region)
+            manager = StorageManager(self._context.cloud, self._context, "")
+            manager.delete_orphan(resource.name, resource.token, resource.region)
             return
         record = self._context.records.last_known(resource.cluster)
         if record is not None and record.identity.token == resource.token and record.state != "damaged":

@@ -9,6 +9,7 @@ import pytest
 from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
+from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.backends.storage import RetainedStorage, StorageOutcome
 from cloudgpu.cli.render.cluster import deletion_lines
@@ -311,6 +312,6 @@ def test_orphaned_storage_with_damaged_record_is_deleted_by_tags(cluster_storage
     path = workspace.context.home.storage("sets").record
     path.parent.mkdir(parents=True)
     path.write_text("{")
-    cluster_storage.end_orphan("sets", "t", "us-east-1")
+    StorageManager(workspace.context.cloud, workspace.context, "").delete_orphan("sets", "t", "us-east-1")
     assert stores.there == []
     assert any("searching by tag instead" in note for note in workspace.notes)
