@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from cloudgpu.aws.ec2.tagged_types import GLOBAL
-from cloudgpu.backends.billing.retained_prices import image_monthly_usd, storage_monthly_usd
+from cloudgpu.backends.billing.retained_billing import image_monthly_usd, storage_monthly_usd
 from cloudgpu.backends.lifecycle.results import leftover_lines
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
 from cloudgpu.errors import CloudGpuError, TeardownError

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.storage.manage import StorageManager
-from cloudgpu.backends.billing.retained_prices import storage_monthly_usd as monthly_usd
+from cloudgpu.backends.billing.retained_billing import storage_monthly_usd as monthly_usd
 from cloudgpu.backends.storage import NO_STORAGE, MountableStorage, RetainedStorage, StorageOutcome, StorageRequest
 from cloudgpu.engine.config import list_setting
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError, decisive_cause

@@ -9,7 +9,7 @@ from cloudgpu.aws.storage.storage_tags import TaggedStorage, created_at
 from cloudgpu.backends.aws.account import AwsAccount
 from cloudgpu.backends.aws.storage.cloud import list_storage
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.billing.lenient_ledger import LenientLedger
+from cloudgpu.backends.billing.cost_ledger import check_ledger, has_failed
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, storage_spending
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
 from cloudgpu.engine.base import Stack
@@ -116,8 +116,7 @@ class StorageManager:
 
     def check_recorded(self, name: str) -> None:
         """Raise an error if the deletion could not be recorded."""
-        if isinstance(self._context.ledger, LenientLedger):
-            self._context.ledger.check(f"storage {name} is deleted, verified by tag search")
+        check_ledger(self._context.ledger, f"storage {name} is deleted, verified by tag search")
         if self._unsaved:
             message = f"storage {name} is deleted, but the record could not be updated: {'; '.join(self._unsaved)}"
             hint = f"free some disk space, then run `{command('cloudgpu', 'storage', 'delete', name)}` again"
@@ -132,7 +131,7 @@ class StorageManager:
 
     def _forget(self, name: str) -> None:
         """Remove the record. If the ledger has failed, keep it, so that the next deletion can record the cost."""
-        if isinstance(self._context.ledger, LenientLedger) and self._context.ledger.failed:
+        if has_failed(self._context.ledger):
             return
         try:
             self._records.forget(name)

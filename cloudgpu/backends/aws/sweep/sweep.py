@@ -17,8 +17,7 @@ from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.aws.sweep.classification import LocalCluster, RegionSearch, SweepFindings, classify, is_open
 from cloudgpu.backends.base import ImageStore
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
-from cloudgpu.backends.billing.cost_ledger import CostLedger
-from cloudgpu.backends.billing.lenient_ledger import check_ledger
+from cloudgpu.backends.billing.cost_ledger import CostLedger, check_ledger
 from cloudgpu.backends.lifecycle.cluster_lease import cluster_lease
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
 from cloudgpu.backends.sweep.plan import (
@@ -190,7 +189,7 @@ class AccountSweep:
     def check_recorded(self, swept: SweepResult) -> None:
         """Raise an error if the deletions could not be recorded."""
         names = ", ".join(resource.label for resource in swept.ended)
-        check_ledger(self._context, f"confirmed deleted: {names}" if names else "the account was swept")
+        check_ledger(self._context.ledger, f"confirmed deleted: {names}" if names else "the account was swept")
         unsaved = "; ".join(self._unsaved)
         if unsaved:
             message = f"confirmed deleted: {names}, but the records could not be updated: {unsaved}"
