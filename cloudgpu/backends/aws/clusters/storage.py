@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.backends.aws.account import CloudContext
+from cloudgpu.backends.aws.storage.cloud import retained_storage
 from cloudgpu.backends.aws.storage.manage import StorageManager
-from cloudgpu.backends.billing.retained_billing import storage_monthly_usd as monthly_usd
-from cloudgpu.backends.storage import NO_STORAGE, MountableStorage, RetainedStorage, StorageOutcome, StorageRequest
+from cloudgpu.backends.storage import NO_STORAGE, MountableStorage, RetainedResource, StorageOutcome, StorageRequest
 from cloudgpu.engine.config import list_setting
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
 from cloudgpu.node.bootstrap.storage_mounts import Mount, parse_kind
@@ -79,19 +79,16 @@ class ClusterStorage:
         ]
         return StorageOutcome(tuple(name for name, _ in ending), tuple(kept))
 
-    def _kept(self, record: ClusterRecord, region: str, staying: Sequence[AttachedStorage]) -> list[RetainedStorage]:
+    def _kept(self, record: ClusterRecord, region: str, staying: Sequence[AttachedStorage]) -> list[RetainedResource]:
         """Return the storage that is retained in one region, with an unknown cost if the region cannot be queried."""
         rows = [row for row in staying if row.region == region]
         try:
             storage_in_region = self._stored_in(region)
         except CloudGpuError as err:
             self.context.emit(Note(f"{err.message}; the cost of the storage in {region} is unknown"))
-            return [RetainedStorage(row.name, row.kind, row.region, None, record.simulated) for row in rows]
+            return [_unknown_storage(row, simulated=record.simulated) for row in rows]
         found = [storage_in_region[row.name] for row in rows if row.name in storage_in_region]
-        return [
-            RetainedStorage(stored.name, stored.kind, stored.region, monthly_usd(stored), record.simulated)
-            for stored in found
-        ]
+        return [retained_storage(stored, simulated=record.simulated) for stored in found]
 
     def delete_unrecorded(self, cluster: str, regions: Sequence[str]) -> StorageOutcome:
         """Delete the disposable storage created for a cluster with this name, except storage of other owners."""
@@ -242,6 +239,24 @@ def _row(
         mode=storage.mode,
         # Until the cluster is running, also delete storage that its `up` created and that therefore contains no data.
         ends=own or (storage.make is not None and (stored is None if before is None else before.ends)),
+    )
+
+
+def _unknown_storage(row: AttachedStorage, *, simulated: bool) -> RetainedResource:
+    """Return retained storage in a region that cannot be queried."""
+    return RetainedResource(
+        noun="storage",
+        name=row.name,
+        token="",
+        kind=row.kind,
+        owner="",
+        region=row.region,
+        id=row.id,
+        since=None,
+        size_gib=None,
+        monthly_usd=None,
+        users=None,
+        simulated=simulated,
     )
 
 

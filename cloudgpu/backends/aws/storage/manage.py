@@ -11,7 +11,7 @@ from cloudgpu.backends.aws.storage.cloud import list_storage
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.billing.cost_ledger import check_ledger, has_failed
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, storage_spending
-from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
+from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedResource, StorageRequest
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.config import read_list_setting
 from cloudgpu.engine.lease import ClusterLease
@@ -63,7 +63,7 @@ class StorageManager:
                 self._records.save(record)
             return CreatedStorage(self._made(record), made=True)
 
-    def rows(self, region: str) -> tuple[StorageRow, ...]:
+    def rows(self, region: str) -> tuple[RetainedResource, ...]:
         """Return the storage in `region` and in every region that the storage records list."""
         identity = (self._cloud.target, self._cloud.endpoint)
         known = [record for record in self._records.all() if (record.target, record.endpoint) == identity]

@@ -13,20 +13,20 @@ from cloudgpu.backends.aws.account import AwsAccount, CloudContext
 from cloudgpu.backends.aws.clusters.delete import Teardown
 from cloudgpu.backends.aws.clusters.tag_search import has_token
 from cloudgpu.backends.aws.clusters.verified_deletion import DeletionPlan, VerifiedDeletion
+from cloudgpu.backends.aws.storage.cloud import retained_storage
 from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.aws.sweep.classification import LocalCluster, RegionSearch, SweepFindings, classify, is_open
 from cloudgpu.backends.base import ImageStore
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.billing.cost_ledger import CostLedger, check_ledger
 from cloudgpu.backends.lifecycle.cluster_lease import cluster_lease
+from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
 from cloudgpu.backends.sweep.plan import (
-    RetainedResource,
     SweepPlan,
     SweepRequest,
     SweepResult,
     retained_image,
-    retained_storage,
 )
 from cloudgpu.backends.tagged_resource import TaggedResource
 from cloudgpu.catalog import load as load_catalog
@@ -34,6 +34,7 @@ from cloudgpu.errors import AuthError, CloudError, CloudGpuError, StateError, Us
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Emit, Note, report_count
 from cloudgpu.state.record_store import RecordStore
+from cloudgpu.targets import is_simulated
 from cloudgpu.workers import Workers
 
 _AT_ONCE = 8
@@ -113,7 +114,10 @@ class SweepQuery:
         return RegionSearch(region, result.found, retained, denied, unknown)
 
     def _retained(self, region: str) -> tuple[RetainedResource, ...]:
-        storage = [retained_storage(stored) for stored in self.cloud.storage.found(region)]
+        storage = [
+            retained_storage(stored, simulated=is_simulated(self.cloud.target))
+            for stored in self.cloud.storage.found(region)
+        ]
         return (*storage, *(retained_image(image) for image in self.images.found(region)))
 
     def _rows(self) -> tuple[LedgerEntry, ...]:
