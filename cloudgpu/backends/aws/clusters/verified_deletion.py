@@ -1,21 +1,23 @@
 """The sequence that deletes the resources of a cluster and verifies that none is left. There is no other.
 
 `down` of a recorded or an unrecorded cluster, `sweep`, and the cleanup after a failed launch know different things
-about a cluster and may delete different resources. A `DeletionPlan` states both. `VerifiedDeletion.carry_out` is the
-order of the steps:
+about a cluster and may delete different resources. A `DeletionPlan` states both, and `VerifiedDeletion.carry_out`
+carries it out in this order:
 
-1. Note which network resources still exist, which decides how long the bill says that they lasted.
+1. Note which NAT gateways and Elastic IPs still exist. If another program has deleted one, its end on the bill is an
+   estimate.
 2. Terminate the nodes in all regions concurrently, because they cost most. Recorded nodes are terminated by their IDs
    even if the search fails. Bill the nodes whose launch response was lost, while AWS still lists them.
 3. Delete what the record's journals list. A journal that cannot be read is replaced by the tag search.
 4. Delete what a tag search finds in each region and search again: only a search that finds nothing confirms that a
    region is empty. IAM comes last, and only if no region has failed.
 5. If resources may exist that a search did not list yet (a launch without a response, an unreadable journal), wait
-   until a search would list them, and repeat step 4. Bill lost nodes that have terminated by now.
+   until a search would list them, and repeat step 4. Bill the nodes without a launch response that have terminated
+   since.
 6. Close the ledger rows of the regions that are confirmed empty, even if other regions failed, because an empty region
    no longer costs anything.
 7. Delete the cluster's storage, which no node uses anymore.
-8. Raise one error for everything that failed. Nothing after it, such as removing the record, may run otherwise.
+8. Raise one error for everything that failed. Only if there is none may the caller remove the record.
 
 An error in one region is collected in `RegionFailures`: the region is skipped from then on, and the other regions
 continue. No step depends on the state home or on the ledger, whose failures are reported after the deletion
@@ -124,11 +126,6 @@ class RegionFailures:
     def __contains__(self, region: str) -> bool:
         """Return True if something failed in this region."""
         return region in self._errors
-
-    @property
-    def asked(self) -> tuple[str, ...]:
-        """Every region to process."""
-        return self._regions
 
     @property
     def regions(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """`sweep`: find every resource with cloudgpu tags in the account and delete the leftovers.
 
-The steps are query, classify (`classification.py`) and, after the plan has been shown, apply. Only `AccountSweep`
-receives the command's context; the steps receive what they need from it.
+The steps are query, classify (`classification.py`) and, after the plan has been shown, delete: recorded clusters like
+`down`, others by their token (`clusters/verified_deletion.py`), and then storage (`storage/manage.py`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
