@@ -10,13 +10,8 @@ from secrets import SystemRandom
 
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.delete import Teardown
-from cloudgpu.backends.aws.clusters.launch_attempt import (
-    CandidateLauncher,
-    LaunchFailure,
-    launched_instance_ids,
-    no_capacity_error,
-    skipped_line,
-)
+from cloudgpu.backends.aws.clusters.launch_attempt import CandidateLauncher, launched_instance_ids
+from cloudgpu.backends.aws.clusters.launch_failures import LaunchFailure, no_capacity_error, skipped_line
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh, update_in_place
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
 from cloudgpu.backends.aws.clusters.verified_deletion import delete_by_journal
