@@ -95,7 +95,7 @@ class StorageManager:
                 if record.state == "ready":
                     self._restore(record, created_at(found))
                 self._marked(record)
-            self._end(_planned(name, region, record, found), found)
+            self._end(_planned(name, region, record, found), found, existed=_has_data(found))
             self._forget(name)
             self._report_clocks()
             return DeletedStorage(name, record is not None, parts)
@@ -112,7 +112,8 @@ class StorageManager:
         found = [stored for stored in self._tagged(name, region, {token}) if stored.disposable]
         _refuse_used(name, found, hint="run `cloudgpu sweep` again later")
         again = "run `cloudgpu sweep` again to repeat the whole search"
-        self._end(_StorageDeletion(name, region, frozenset({token}), again), found)
+        # Without a record, it is unknown whether data existed: bill whatever was left, which is an upper bound.
+        self._end(_StorageDeletion(name, region, frozenset({token}), again), found, existed=bool(found))
 
     def check_recorded(self, name: str) -> None:
         """Raise an error if the deletion could not be recorded."""
@@ -208,7 +209,7 @@ class StorageManager:
         self._context.emit(Note(f"deleting the partly created storage {record.name}"))
         try:
             found = self._found(record.name, record, record.region)
-            self._end(_planned(record.name, record.region, record, found), found)
+            self._end(_planned(record.name, record.region, record, found), found, existed=_has_data(found))
         except CloudGpuError as err:
             left = tuple(getattr(err, "left", ())) or (f"storage {record.name}",)
             message = f"{cause.message}; and the partly created storage could not be deleted: {err.message}"
@@ -226,11 +227,11 @@ class StorageManager:
             journal=self._context.home.storage(record.name).journal(record.region),
         )
 
-    def _end(self, plan: "_StorageDeletion", found: Sequence[TaggedStorage]) -> None:
+    def _end(self, plan: "_StorageDeletion", found: Sequence[TaggedStorage], *, existed: bool) -> None:
         """Delete the resources in the journal and those found by a tag search, verify with a second search, and bill.
 
         This is the only order in which storage is deleted. The ledger rows are closed, and the record may be removed,
-        only after a search has found nothing.
+        only after a search has found nothing. `existed` is True if the data existed before the deletion.
         """
         left: list[str] = []
         remaining = found
@@ -247,7 +248,6 @@ class StorageManager:
             message = f"storage {plan.name} is not deleted: {'; '.join(left)}"
             raise TeardownError(message, left=left, hint=plan.hint)
         created = {stored.token: created_at([stored]) for stored in found}
-        existed = any(stored.data for stored in found)
         self._billing.ended(f"storage {plan.name}", tuple(plan.tokens), found=existed, created=created)
 
     def _end_recorded(self, record: StorageRecord, found: Sequence[TaggedStorage]) -> list[str]:
@@ -359,6 +359,10 @@ def _planned(name: str, region: str, record: StorageRecord | None, found: Sequen
     if record is not None:
         return _StorageDeletion(name, record.region, frozenset({record.token}), again, record)
     return _StorageDeletion(name, region, frozenset(stored.token for stored in found), again)
+
+
+def _has_data(found: Sequence[TaggedStorage]) -> bool:
+    return any(stored.data for stored in found)
 
 
 def _comparable(text: str) -> str:

@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 
+from cloudgpu.backends.billing.retained_billing import storage_spending
 from cloudgpu.errors import (
     BadRequestError,
     BusyError,
@@ -16,7 +18,7 @@ from cloudgpu.errors import (
     UsageError,
 )
 from cloudgpu.state.storage_records import StorageRecords
-from tests.unit.backends.aws.storage.conftest import REQUEST, held
+from tests.unit.backends.aws.storage.conftest import REQUEST, START, held
 
 
 def test_storage_record_is_written_before_the_first_call(manager, cloud, home):
@@ -288,6 +290,17 @@ def test_orphan_is_deleted_by_its_token_and_its_row_closed(manager, cloud, home,
     manager.delete_orphan("sets", record.token, "us-east-1")
     assert (cloud.there, cloud.calls) == ([other], ["end"])
     assert [row.state for row in ledger.entries()] == ["closed"]
+
+
+def test_orphan_without_data_is_billed_from_the_opening_of_its_row(manager, cloud, home, ledger):
+    """Its file system may have been deleted by a command that was killed, like the command that created it."""
+    record = orphan(manager, cloud, home)
+    killed = replace(storage_spending(record), entry_id="killed/storage", opened_at=START - timedelta(hours=1))
+    ledger.open(killed)
+    cloud.there = [replace(cloud.there[0], token="killed", parts=cloud.there[0].parts[1:])]
+    manager.delete_orphan("sets", "killed", "us-east-1")
+    (row,) = [row for row in ledger.entries() if row.spending.entry_id == killed.entry_id]
+    assert (row.state, row.launched_at) == ("closed", killed.opened_at)
 
 
 @pytest.mark.parametrize(
