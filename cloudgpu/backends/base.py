@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from cloudgpu.backends.node_connections import NodeCarriers
     from cloudgpu.backends.quota_headroom import QuotaCloud
-    from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
+    from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedResource, StorageRequest
     from cloudgpu.backends.sweep.plan import SweepPlan, SweepRequest, SweepResult
     from cloudgpu.catalog import Catalog
     from cloudgpu.catalog.snapshot import TypeFacts
@@ -265,7 +265,7 @@ class StorageOperations(Protocol):
     def create(self, request: StorageRequest) -> CreatedStorage:
         """Create storage or finish an interrupted creation. Existing storage that matches is left unchanged."""
 
-    def rows(self, region: str) -> Sequence[StorageRow]:
+    def rows(self, region: str) -> Sequence[RetainedResource]:
         """Return the storage in `region` and in every region that the storage records list."""
 
     def find_deletable(self, name: str, region: str, *, delete_data: bool) -> TaggedStorage | None:

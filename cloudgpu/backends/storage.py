@@ -1,4 +1,4 @@
-"""Storage that outlives clusters: requests, results, mounts, and what happens when a cluster is deleted."""
+"""Storage and images that outlive clusters: requests, results, mounts, and what the deletion of a cluster retains."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from cloudgpu.clock import utc_text
 from cloudgpu.engine.config import list_setting
@@ -44,29 +44,96 @@ NO_STORAGE = MountableStorage()
 
 
 @dataclass(frozen=True)
-class RetainedStorage:
-    """Storage that outlives the cluster. `monthly_usd` is None if the price is unknown or depends on usage."""
+class RetainedResource:
+    """Storage or a machine image, as its tags or its record describe it. Both outlive clusters. None means unknown.
 
+    Attributes:
+        kind: `efs`, `lustre`, `ebs` or `s3` for storage; the GPU architecture for an image.
+        since: Creation time.
+        monthly_usd: Cost of the capacity at the catalog price; an upper bound for an image.
+        made_for: Name of the cluster whose deletion also deletes the storage; empty if it outlives clusters.
+        users: Instances that may be using the storage.
+        state: State according to the cloud; `not found` for a record without tagged resources; empty for an image.
+    """
+
+    noun: Literal["storage", "image"]
     name: str
+    token: str
     kind: str
+    owner: str
     region: str
+    id: str
+    since: datetime | None
+    size_gib: Decimal | None
     monthly_usd: Decimal | None
-    simulated: bool
+    disposable: bool = False
+    made_for: str = ""
+    users: tuple[str, ...] | None = ()
+    state: str = ""
+    simulated: bool = False
 
     @property
-    def line(self) -> str:
-        """One line with the storage, its cost, and the command that deletes it."""
+    def label(self) -> str:
+        """Noun and name, for example `storage sets`."""
+        return f"{self.noun} {self.name}"
+
+    @property
+    def delete_command(self) -> str:
+        """Command that deletes the resource."""
+        kept = [] if self.disposable or self.noun == "image" else ["--delete-data"]
+        return command("cloudgpu", self.noun, "delete", self.name, "--region", self.region, *kept)
+
+    @property
+    def retained_line(self) -> str:
+        """One line of `down` about storage that is retained: its cost, and the command that deletes it."""
         unknown = "an unknown amount" if self.kind in _KNOWN_SIZE else "per GiB stored"
         cost = unknown if self.monthly_usd is None else f"${self.monthly_usd.quantize(_CENT)} a month"
         costs = f"AWS {'would charge' if self.simulated else 'charges'} {cost}"
         delete = command("cloudgpu", "storage", "delete", self.name, "--delete-data")
-        storage = f"storage {self.name} ({self.kind} in {self.region})"
-        return f"{storage} is retained with its data: {costs}; to delete it: {delete}"
+        return f"{self.label} ({self.kind} in {self.region}) is retained with its data: {costs}; to delete it: {delete}"
 
-    def as_json(self) -> dict[str, Any]:
+    def retained_json(self) -> dict[str, Any]:
         """Return one row of `storage_kept` in `down --json`."""
-        usd = None if self.monthly_usd is None else str(self.monthly_usd)
-        return {"name": self.name, "kind": self.kind, "region": self.region, "monthly_usd": usd}
+        return {"name": self.name, "kind": self.kind, "region": self.region, "monthly_usd": _text(self.monthly_usd)}
+
+    def storage_json(self) -> dict[str, Any]:
+        """Return the documented entry of `storage list --json`."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "region": self.region,
+            "owner": self.owner,
+            "state": self.state,
+            "disposable": self.disposable,
+            "made_for": self.made_for,
+            "size_gib": _text(self.size_gib),
+            "monthly_usd": _text(self.monthly_usd),
+            "created_at": utc_text(self.since) if self.since else None,
+            "used_by": None if self.users is None else list(self.users),
+            "id": self.id,
+            "simulated": self.simulated,
+        }
+
+    def sweep_json(self, now: datetime) -> dict[str, Any]:
+        """Return the documented entry of `sweep --json`."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "owner": self.owner or None,
+            "region": self.region,
+            "id": self.id,
+            "age_s": round((now - self.since).total_seconds()) if self.since else None,
+            "size_gib": _text(self.size_gib),
+            "monthly_usd": _text(self.monthly_usd),
+            "disposable": self.disposable,
+            "made_for": self.made_for,
+            "used_by": list(self.users or ()),
+            "ends_by": self.delete_command,
+        }
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else str(amount)
 
 
 @dataclass(frozen=True)
@@ -74,12 +141,12 @@ class StorageOutcome:
     """What happened to a cluster's storage when the cluster was deleted."""
 
     ended: tuple[str, ...] = ()
-    kept: tuple[RetainedStorage, ...] = ()
+    kept: tuple[RetainedResource, ...] = ()
 
     @property
     def lines(self) -> tuple[str, ...]:
         """One line for each storage resource that is retained."""
-        return tuple(kept_storage.line for kept_storage in self.kept)
+        return tuple(kept_storage.retained_line for kept_storage in self.kept)
 
 
 NO_STORAGE_OUTCOME = StorageOutcome()
@@ -140,47 +207,3 @@ class DeletedStorage:
     name: str
     known: bool
     parts: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class StorageRow:
-    """One row of `storage list`. None means unknown.
-
-    Attributes:
-        state: State according to the cloud; `not found` for a record without tagged resources.
-        monthly_usd: Cost of the capacity at the catalog price.
-        made_for: Name of the cluster whose deletion also deletes the storage; empty if the storage outlives clusters.
-        users: Instances that may be using the storage.
-    """
-
-    name: str
-    kind: str
-    region: str
-    owner: str
-    state: str
-    disposable: bool
-    size_gib: Decimal | None
-    monthly_usd: Decimal | None
-    created_at: datetime | None
-    users: tuple[str, ...] | None
-    simulated: bool
-    id: str = ""
-    made_for: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the documented entry of `storage list --json`."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "region": self.region,
-            "owner": self.owner,
-            "state": self.state,
-            "disposable": self.disposable,
-            "made_for": self.made_for,
-            "size_gib": None if self.size_gib is None else str(self.size_gib),
-            "monthly_usd": None if self.monthly_usd is None else str(self.monthly_usd),
-            "created_at": utc_text(self.created_at) if self.created_at else None,
-            "used_by": None if self.users is None else list(self.users),
-            "id": self.id,
-            "simulated": self.simulated,
-        }

@@ -29,8 +29,7 @@ from cloudgpu.targets import Target, as_target, is_simulated
 
 if TYPE_CHECKING:
     from cloudgpu.backends.base import Backend
-    from cloudgpu.backends.billing.cost_ledger import CostLedger
-    from cloudgpu.backends.billing.lenient_ledger import LenientLedger
+    from cloudgpu.backends.billing.cost_ledger import CostLedger, LenientLedger
     from cloudgpu.backends.billing.missing_rows import MissingRows
     from cloudgpu.catalog import Catalog
     from cloudgpu.ledger.report import CostReport, ReportQuery
@@ -110,13 +109,13 @@ class CliContext:
 
     def lenient_ledger(self) -> LenientLedger:
         """Return a ledger proxy that does not interrupt a deletion if the ledger is unusable."""
-        from cloudgpu.backends.billing.lenient_ledger import LenientLedger  # noqa: PLC0415 - see the class
+        from cloudgpu.backends.billing.cost_ledger import LenientLedger  # noqa: PLC0415 - see the class
 
         return LenientLedger(lambda: self.ledger)
 
     def readable_ledger(self) -> LenientLedger:
         """Return a lenient ledger that, if possible, reads a cluster's entries without importing SQLAlchemy."""
-        from cloudgpu.backends.billing.lenient_ledger import LenientLedger  # noqa: PLC0415 - see the class
+        from cloudgpu.backends.billing.cost_ledger import LenientLedger  # noqa: PLC0415 - see the class
         from cloudgpu.ledger.summary_queries import sqlite_entries  # noqa: PLC0415 - see the class
 
         return LenientLedger(lambda: self.ledger, lambda token: sqlite_entries(self.settings.ledger_url, token))

@@ -16,8 +16,9 @@ from local_nodes import LocalNodes
 
 from cloudgpu.backends.base import Backend, ClusterOperations, Context, Offers
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
+from cloudgpu.backends.billing.cost_ledger import has_failed, reopen_row
 from cloudgpu.backends.billing.costs import spending_of
-from cloudgpu.backends.billing.missing_rows import has_failed, missing_nodes, reopen_row
+from cloudgpu.backends.billing.missing_rows import missing_nodes
 from cloudgpu.backends.lifecycle import expiry_extension, reuse
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease, hold_lease_to_delete
 from cloudgpu.backends.lifecycle.deletion import (

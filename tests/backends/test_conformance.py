@@ -9,7 +9,7 @@ import pytest
 from local_backend import LocalBackend
 
 from cloudgpu.backends.base import Backend, Context
-from cloudgpu.backends.billing.lenient_ledger import LenientLedger
+from cloudgpu.backends.billing.cost_ledger import LenientLedger
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import BusyError, CloudGpuError, LedgerError, PlanError, StateError, UsageError

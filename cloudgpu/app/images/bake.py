@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.app.runs.follow import FollowedRun
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context, ImageStore
-from cloudgpu.backends.billing.retained_billing import RetainedBilling, RetainedSpending
-from cloudgpu.backends.billing.retained_prices import image_monthly_usd as monthly_usd
+from cloudgpu.backends.billing.retained_billing import RetainedBilling, retained_spending
+from cloudgpu.backends.billing.retained_billing import image_monthly_usd as monthly_usd
 from cloudgpu.backends.lifecycle.launch_request import Requester, node_kind
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
 from cloudgpu.catalog.prices import other_price
 from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
+from cloudgpu.ledger.entry import Spending
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.progress import Note
 from cloudgpu.settings.tags import parse_tags
@@ -114,7 +115,7 @@ class ImageBaker:
             region = provisioned.record.placement.region
             self._strip(provisioned)
             self.context.emit(Note("the node reboots while AWS copies its disk"))
-            row = retained_spending(name, provisioned.record, plan)
+            row = image_spending(name, provisioned.record, plan)
             opened_at = self.store.time.now()
             self._billing.open(row)
             made = self.store.make(
@@ -140,7 +141,7 @@ class ImageBaker:
         """Bill the image of an interrupted bake, which may have ended before it recorded the image."""
         record = self.context.records.cluster(cluster)
         if record is not None and record.placement.region:
-            row = retained_spending(name, record, plan)
+            row = image_spending(name, record, plan)
             self._billing.open(row)
             self._billing.made(row, image.id, self._billing.started(image.made_at, record.identity.created_at))
 
@@ -186,22 +187,11 @@ def _image_id(image: OwnImage) -> str:
     return image.id or image.snapshots[0]
 
 
-def retained_spending(name: str, record: ClusterRecord, plan: Plan) -> RetainedSpending:
-    """Return the ledger entry for an image, with an upper bound for its snapshot cost if the price is known."""
+def image_spending(name: str, record: ClusterRecord, plan: Plan) -> Spending:
+    """Return the ledger row of an image, with an upper bound for its snapshot cost if the price is known."""
     price = other_price("snapshot_gib_month_usd", record.placement.region)
-    return RetainedSpending(
-        noun="image",
-        name=name,
-        what="snapshot",
-        token=record.identity.token,
-        owner=record.identity.owner,
-        team=record.identity.team,
-        target=record.identity.target,
-        account=record.identity.account,
-        endpoint=record.identity.endpoint,
-        region=record.placement.region,
-        monthly_usd=None if price is None else price.usd * int(plan.recipe.resources.disk),
-    )
+    monthly_usd = None if price is None else price.usd * int(plan.recipe.resources.disk)
+    return retained_spending("image", name, "snapshot", record.identity, record.placement.region, monthly_usd)
 
 
 def bake_cluster_name(name: str) -> str:

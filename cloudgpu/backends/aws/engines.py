@@ -10,14 +10,15 @@ from typing import Protocol
 from cloudgpu.aws.resources import registry
 from cloudgpu.aws.session.session import CloudEndpoint, Session
 from cloudgpu.clock import Clock
-from cloudgpu.engine.base import Engine
+from cloudgpu.engine.base import Engine, Stack
 from cloudgpu.engine.direct.engine import DirectEngine, delays_of
 from cloudgpu.engine.direct.journal import JournalAccount
 from cloudgpu.engine.pulumi_cli.engine import CloudAccess
 from cloudgpu.engine.pulumi_cli.factory import PulumiOptions, pulumi_engine
 from cloudgpu.engine.pulumi_cli.layout import Layout
-from cloudgpu.paths import Home
+from cloudgpu.paths import Home, bundled_folder
 from cloudgpu.settings import Settings
+from cloudgpu.state.cluster_record import ClusterRecord
 
 
 def pulumi_lines(home: Home) -> list[str]:
@@ -30,6 +31,18 @@ def pulumi_lines(home: Home) -> list[str]:
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
     }
     return [f"export {name}={shlex.quote(text)}" for name, text in values.items()]
+
+
+def stack_of(home: Home, record: ClusterRecord, region: str = "") -> Stack:
+    """Return the stack of a recorded cluster in one region, by default the region of the last launch attempt."""
+    region = region or record.placement.region
+    return Stack(
+        name=record.name,
+        region=region,
+        program=bundled_folder("infra"),
+        config=record.placement.config,
+        journal=home.cluster(record.name).journal(region),
+    )
 
 
 class StackRecord(Protocol):

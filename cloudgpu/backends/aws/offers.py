@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from cloudgpu.backends.base import Inspector, Offers
-from cloudgpu.backends.billing.retained_prices import storage_monthly_usd as monthly_usd
+from cloudgpu.backends.billing.retained_billing import storage_monthly_usd as monthly_usd
 from cloudgpu.backends.quota_headroom import QuotaHeadroom, headroom_by_quota
 from cloudgpu.catalog import Catalog
 from cloudgpu.plan import planner_input

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cloudgpu.backends.billing.cost_ledger import CostLedger
-from cloudgpu.backends.billing.lenient_ledger import LenientLedger
 from cloudgpu.errors import LedgerError
-from cloudgpu.ledger.entry import LedgerEntry, Spending
+from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.state.storage_records import StorageRecord
@@ -86,20 +85,3 @@ def gap_error(gaps_found: Sequence[MissingRows]) -> LedgerError:
 def rows_of(ledger: CostLedger, name: str, token: str) -> tuple[LedgerEntry, ...]:
     """Return the rows of the cluster or storage with this name and token; none if the token is empty."""
     return ledger.entries(cluster=name, token=token) if token else ()
-
-
-def has_failed(ledger: CostLedger) -> bool:
-    """Return True if the ledger is lenient and has already failed, so that its rows are unknown."""
-    return isinstance(ledger, LenientLedger) and ledger.failed
-
-
-def reopen_row(ledger: CostLedger, row: Spending) -> bool:
-    """Open a row that was lost. Return False if a lenient ledger cannot be written."""
-    try:
-        ledger.open(row)
-    except LedgerError as err:
-        if not isinstance(ledger, LenientLedger):
-            raise
-        ledger.remember(err)
-        return False
-    return True

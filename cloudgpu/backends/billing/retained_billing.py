@@ -1,16 +1,17 @@
-"""Ledger rows of storage and machine images, which outlive clusters."""
+"""Ledger rows and monthly prices of storage and machine images, which outlive clusters."""
+
+from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cloudgpu import bounds
-from cloudgpu.backends.billing.cost_ledger import CostLedger
-from cloudgpu.backends.billing.missing_rows import has_failed, reopen_row
-from cloudgpu.catalog.prices import HOURS_PER_MONTH, storage_price
+from cloudgpu.backends.billing.cost_ledger import CostLedger, has_failed, reopen_row
+from cloudgpu.catalog.prices import HOURS_PER_MONTH, shipped_price, storage_price
 from cloudgpu.clock import Clock
 from cloudgpu.ledger.entry import LedgerEntry, Spending, Surcharge
 from cloudgpu.recipe.storage_kinds import KINDS
@@ -18,63 +19,17 @@ from cloudgpu.state.identifiers import BackendIdentity
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.targets import is_simulated
 
+if TYPE_CHECKING:
+    # Only for annotations: an offline plan must not import boto3.
+    from cloudgpu.aws.ec2.baked_images import OwnImage
+    from cloudgpu.aws.storage.storage_tags import TaggedStorage
+    from cloudgpu.state.cluster_record import ClusterIdentity
+
 NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 """Expiry of retained resources, which exist until they are deleted."""
 _CLOCK_ERROR: Final = timedelta(minutes=5)
-
-
-@dataclass(frozen=True)
-class RetainedSpending:
-    """A retained resource, which is billed monthly.
-
-    Attributes:
-        noun: `storage` or `image`.
-        what: Type of the resource, for example `lustre`.
-        token: Unique token of the resource, which is the first part of the ledger row's ID.
-        monthly_usd: Price per month; None if unknown or dependent on the amount of stored data.
-    """
-
-    noun: str
-    name: str
-    what: str
-    token: str
-    owner: str
-    team: str
-    target: str
-    account: str
-    endpoint: str
-    region: str
-    monthly_usd: Decimal | None
-
-    @property
-    def label(self) -> str:
-        """Name on the bill. It contains a space, so it cannot be confused with a cluster name."""
-        return f"{self.noun} {self.name}"
-
-    def spending(self, at: datetime) -> Spending:
-        """Return the ledger row of the resource, which has no nodes."""
-        hourly = None if self.monthly_usd is None else self.monthly_usd / HOURS_PER_MONTH
-        return Spending(
-            entry_id=f"{self.token}/{self.noun}",
-            cluster=self.label,
-            run_id="",
-            recipe="",
-            owner=self.owner,
-            team=self.team,
-            target=self.target,
-            simulated=is_simulated(self.target),
-            account=self.account,
-            endpoint=self.endpoint,
-            region=self.region,
-            zone="",
-            instance_type=self.what,
-            market=self.noun,
-            nodes=0,
-            node_hourly_usd=Decimal(0),
-            opened_at=at,
-            expires_at=NEVER,
-            beside=(Surcharge(self.noun, 1, hourly),),
-        )
+_PRICED_IN = "us-east-1"
+"""Region whose snapshot price is used for all regions."""
 
 
 @dataclass(frozen=True)
@@ -88,20 +43,21 @@ class RetainedBilling:
     ledger: CostLedger
     now: Callable[[], datetime]
 
-    def open(self, spending: RetainedSpending) -> None:
+    def open(self, row: Spending) -> None:
         """Open a resource's row, before the first call that creates a part of the resource. Idempotent."""
-        self.ledger.open(spending.spending(self.now()))
+        self.ledger.open(replace(row, opened_at=self.now()))
 
-    def made(self, spending: RetainedSpending, physical_id: str, at: datetime) -> None:
+    def made(self, row: Spending, physical_id: str, at: datetime) -> None:
         """Record that a resource was created at the time `at`, from which it is billed."""
-        self.ledger.launched(spending.spending(NEVER).entry_id, [physical_id or spending.name], at)
+        self.ledger.launched(row.entry_id, [physical_id or row.cluster.removeprefix(f"{row.market} ")], at)
 
-    def restore(self, spending: RetainedSpending, at: datetime, physical_id: str) -> None:
+    def restore(self, row: Spending, at: datetime, physical_id: str) -> None:
         """Restore the row of a resource that was created at the time `at`, if the ledger has lost the row."""
-        entry_id = spending.spending(at).entry_id
-        known = [row.spending.entry_id for row in self.ledger.entries(cluster=spending.label)]
-        if entry_id not in known and not has_failed(self.ledger) and reopen_row(self.ledger, spending.spending(at)):
-            self.ledger.launched(entry_id, [physical_id or spending.name], at)
+        known = [entry.spending.entry_id for entry in self.ledger.entries(cluster=row.cluster)]
+        if row.entry_id in known or has_failed(self.ledger):
+            return
+        if reopen_row(self.ledger, replace(row, opened_at=at)):
+            self.made(row, physical_id, at)
 
     def started(self, reported: datetime | None, otherwise: datetime) -> datetime:
         """Return the creation time that the cloud reports, or `otherwise` if it is missing or implausible."""
@@ -166,21 +122,67 @@ def restore_storage_rows(ledger: CostLedger, records: Iterable[StorageRecord], c
             billing.restore(storage_spending(record), record.created_at, str(record.outputs.get("id") or ""))
 
 
-def storage_spending(record: StorageRecord) -> RetainedSpending:
-    """Return the spending for storage. Its monthly price is None if the storage grows with its content."""
+def storage_spending(record: StorageRecord) -> Spending:
+    """Return the ledger row of storage. Its monthly price is unknown if the storage grows with its content."""
     kind = next((kind for kind in KINDS if kind == record.kind), None)
     price = storage_price(kind, record.region, record.config.get("deployment", "")) if kind else None
     size = record.config.get("sizeGib")
-    return RetainedSpending(
-        noun="storage",
-        name=record.name,
-        what=" ".join(part for part in (record.kind, record.config.get("deployment", "")) if part),
-        token=record.token,
-        owner=record.owner,
-        team=record.team,
-        target=record.target,
-        account=record.account,
-        endpoint=record.endpoint,
-        region=record.region,
-        monthly_usd=price.monthly_usd(Decimal(size)) if price and size else None,
+    what = " ".join(part for part in (record.kind, record.config.get("deployment", "")) if part)
+    monthly_usd = price.monthly_usd(Decimal(size)) if price and size else None
+    return retained_spending("storage", record.name, what, record, record.region, monthly_usd)
+
+
+def retained_spending(
+    noun: str, name: str, what: str, creator: StorageRecord | ClusterIdentity, region: str, monthly_usd: Decimal | None
+) -> Spending:
+    """Return the ledger row of a retained resource, which has no nodes and is billed monthly.
+
+    Args:
+        noun: `storage` or `image`. With the name, it is the name on the bill, which contains a space, so that it cannot
+            be confused with a cluster name.
+        name: Name of the resource.
+        what: Type of the resource, for example `lustre`.
+        creator: Who created the resource, when and where. Its token is unique to the resource.
+        region: Region of the resource.
+        monthly_usd: Price per month; None if unknown or dependent on the amount of stored data.
+    """
+    return Spending(
+        entry_id=f"{creator.token}/{noun}",
+        cluster=f"{noun} {name}",
+        run_id="",
+        recipe="",
+        owner=creator.owner,
+        team=creator.team,
+        target=creator.target,
+        simulated=is_simulated(creator.target),
+        account=creator.account,
+        endpoint=creator.endpoint,
+        region=region,
+        zone="",
+        instance_type=what,
+        market=noun,
+        nodes=0,
+        node_hourly_usd=Decimal(0),
+        opened_at=creator.created_at,
+        expires_at=NEVER,
+        beside=(Surcharge(noun, 1, None if monthly_usd is None else monthly_usd / HOURS_PER_MONTH),),
     )
+
+
+def image_monthly_usd(image: OwnImage) -> Decimal:
+    """Return an upper bound for the monthly cost of the image's snapshots in USD, at the us-east-1 price."""
+    return image.size_gib * shipped_price("snapshot_gib_month_usd", _PRICED_IN).usd
+
+
+def storage_monthly_usd(stored: TaggedStorage) -> Decimal | None:
+    """Return the monthly cost of the current capacity in USD, or None if unknown."""
+    return capacity_monthly_usd(stored, stored.data.size_gib if stored.data else Decimal(0))
+
+
+def capacity_monthly_usd(stored: TaggedStorage, size_gib: Decimal | None) -> Decimal | None:
+    """Return the monthly cost of this capacity in USD; None if the size or price is unknown, 0 if no data exists."""
+    kind = next((kind for kind in KINDS if kind == stored.kind), None)
+    if stored.data is None:
+        return Decimal(0)
+    price = storage_price(kind, stored.region, stored.data.deployment.lower()) if kind else None
+    return None if price is None or size_gib is None else price.monthly_usd(size_gib)

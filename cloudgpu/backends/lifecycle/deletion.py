@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.billing.lenient_ledger import LenientLedger, check_ledger
+from cloudgpu.backends.billing.cost_ledger import check_ledger, has_failed
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.run.progress import Note
@@ -45,7 +45,7 @@ def remove_local_record(context: Context, name: str) -> tuple[str, ...]:
     for problem in user_ssh_config.remove_entries(context.home, name):
         context.emit(Note(problem))
     try:
-        if isinstance(context.ledger, LenientLedger) and context.ledger.failed:
+        if has_failed(context.ledger):
             _keep_record(context, name)
         else:
             context.records.forget_cluster(name)
@@ -78,7 +78,7 @@ def check_recorded(context: Context, ended: DeletionResult, what: str) -> None:
     """Raise an error if a completed deletion could not be recorded. The error contains the result of the deletion."""
     retry = f"run `{command('cloudgpu', 'down', ended.cluster)}` again to record the deletion"
     try:
-        check_ledger(context, what)
+        check_ledger(context.ledger, what)
         _check_saved(ended.unsaved, what)
     except (LedgerError, StateError) as err:
         err.hint = f"{err.hint}; then {retry}" if err.hint else retry

@@ -74,7 +74,7 @@ class DeletionResult:
             "instances_ended": list(self.instances),
             "strays_ended": list(self.orphans),
             "storage_ended": list(self.storage.ended),
-            "storage_kept": [kept_storage.as_json() for kept_storage in self.storage.kept],
+            "storage_kept": [kept_storage.retained_json() for kept_storage in self.storage.kept],
             "cost": {"usd": str(self.usd), "simulated": self.simulated, "estimated": self.estimated},
             "simulated": self.simulated,
             "left": [],

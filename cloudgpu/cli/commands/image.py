@@ -10,8 +10,8 @@ from cloudgpu.app.images.bake import BakedImage, DeletedImage, ImageBaker, bake_
 from cloudgpu.app.planning.planner import plan_error
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.aws.ec2.baked_images import OwnImage
-from cloudgpu.backends.billing.lenient_ledger import check_ledger
-from cloudgpu.backends.billing.retained_prices import image_monthly_usd as monthly_usd
+from cloudgpu.backends.billing.cost_ledger import check_ledger
+from cloudgpu.backends.billing.retained_billing import image_monthly_usd as monthly_usd
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options.shared import (
     AllowOutside,
@@ -182,7 +182,7 @@ def delete(
     deletion = context.deletion_context()
     with context.screen.working("delete"):
         deleted = delete_image(deletion, deletion.backend.images(), region_name, name)
-    check_ledger(deletion, f"image {name} is deleted")
+    check_ledger(deletion.ledger, f"image {name} is deleted")
     if json:
         context.screen.document(deleted_json(deleted, name, region_name))
     else:

@@ -10,7 +10,7 @@ import typer
 
 from cloudgpu.app.storage.request import StorageOptions, make_storage_request, request_price
 from cloudgpu.aws.storage.storage_tags import TaggedStorage
-from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
+from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedResource, StorageRequest
 from cloudgpu.bounds import MAX_SIZE_GIB
 from cloudgpu.catalog.prices import StoragePrice
 from cloudgpu.cli.context import command_context
@@ -108,7 +108,7 @@ def created_json(created: CreatedStorage, monthly_usd: Decimal | None) -> dict[s
     }
 
 
-def storage_lines(rows: Sequence[StorageRow], now: datetime, width: int | None = None) -> list[str]:
+def storage_lines(rows: Sequence[RetainedResource], now: datetime, width: int | None = None) -> list[str]:
     """Return a table of storage and the total monthly cost."""
     if not rows:
         return ["no storage"]
@@ -162,13 +162,13 @@ def _reached(record: StorageRecord) -> list[tuple[str, str]]:
     return [*reached, *([("subnets", ", ".join(map(str, subnets)))] if subnets else [])]
 
 
-def _row(row: StorageRow, now: datetime) -> tuple[str, ...]:
+def _row(row: RetainedResource, now: datetime) -> tuple[str, ...]:
     return (
         row.name,
         row.kind or _UNKNOWN,
         _UNKNOWN if row.size_gib is None else _size(row.size_gib),
         _UNKNOWN if row.monthly_usd is None else money(row.monthly_usd),
-        _UNKNOWN if row.created_at is None else age((now - row.created_at).total_seconds()),
+        _UNKNOWN if row.since is None else age((now - row.since).total_seconds()),
         row.region,
         row.owner or _UNKNOWN,
         f"deleted with {row.made_for}" if row.made_for else "disposable" if row.disposable else "keep",
@@ -183,7 +183,7 @@ def _users(users: tuple[str, ...] | None) -> str:
     return ", ".join(users) or "none"
 
 
-def _sum(rows: Sequence[StorageRow], width: int) -> list[str]:
+def _sum(rows: Sequence[RetainedResource], width: int) -> list[str]:
     known = [row.monthly_usd for row in rows if row.monthly_usd is not None]
     total = money(sum(known, Decimal(0)))
     unknown = len(rows) - len(known)
@@ -276,7 +276,7 @@ def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
     rows = storage.rows(context.settings.region)
     damaged = context.storage_records.damaged()
     if json:
-        context.screen.document({"storage": [row.as_json() for row in rows], "damaged": sorted(damaged)})
+        context.screen.document({"storage": [row.storage_json() for row in rows], "damaged": sorted(damaged)})
     else:
         context.screen.lines(storage_lines(rows, context.clock.now(), context.screen.width))
         context.screen.wrapped([damaged_line(name, damaged) for name in damaged])

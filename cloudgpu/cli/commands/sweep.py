@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from cloudgpu.backends.lifecycle.results import leftover_lines
+from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
 from cloudgpu.backends.sweep.plan import (
-    RetainedResource,
     SweepDecision,
     SweepPlan,
     SweepRequest,
@@ -57,7 +57,7 @@ def sweep_json(plan: SweepPlan, swept: SweepResult, now: datetime, *, simulated:
         **{
             key: [
                 {
-                    **resource.as_json(now),
+                    **resource.sweep_json(now),
                     "goes": decision.may_delete,
                     "why": decision.why,
                     "ended": (resource.label, resource.token) in ended,

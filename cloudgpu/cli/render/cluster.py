@@ -114,7 +114,7 @@ def deletion_lines(ended: DeletionResult) -> list[str]:
     lines += [f"  {resource}" for resource in ended.instances]
     lines += [f"  {resource}  (found only by its tag)" for resource in ended.orphans]
     lines += [f"  storage {name}, created for the cluster, is deleted" for name in ended.storage.ended]
-    return [*lines, *_bill(ended), *(f"  {resource.line}" for resource in ended.storage.kept)]
+    return [*lines, *_bill(ended), *(f"  {resource.retained_line}" for resource in ended.storage.kept)]
 
 
 def _released_hosts(ended: DeletionResult) -> list[str]:

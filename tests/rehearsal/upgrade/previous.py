@@ -13,7 +13,7 @@ from tests.rehearsal.conftest import Workspace
 WHEEL = Path(__file__).with_name("cloudgpu-0.1.0-py3-none-any.whl")
 PREVIEW = """
 import json, sys
-from cloudgpu.backends.aws.clusters.delete import stack_of
+from cloudgpu.backends.aws.engines import stack_of
 from cloudgpu.cli.context import command_context
 
 context = command_context()

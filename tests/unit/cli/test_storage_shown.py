@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
-from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
+from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedResource, StorageRequest
 from cloudgpu.catalog.prices import storage_price
 from cloudgpu.cli.commands.storage import (
     created_json,
@@ -53,8 +53,10 @@ def record(now):
 
 @pytest.fixture
 def row(now):
-    return StorageRow(
+    return RetainedResource(
+        noun="storage",
         name="sets",
+        token="t",
         kind="lustre",
         region="us-east-1",
         owner="ann",
@@ -62,7 +64,7 @@ def row(now):
         disposable=False,
         size_gib=Decimal(1200),
         monthly_usd=Decimal("168.00"),
-        created_at=now - timedelta(days=3),
+        since=now - timedelta(days=3),
         users=("i-1 (cluster demo)", "i-2 (cluster demo)"),
         simulated=False,
         id="fs-1",
@@ -148,7 +150,7 @@ def test_created_storage_json_has_the_documented_fields(record):
 
 def test_storage_list_shows_size_cost_and_users(row, now):
     unknown = replace(
-        row, name="far", kind="s3", disposable=True, size_gib=None, monthly_usd=None, users=None, created_at=None
+        row, name="far", kind="s3", disposable=True, size_gib=None, monthly_usd=None, users=None, since=None
     )
     small = replace(row, name="home", kind="efs", size_gib=Decimal("0.25"), monthly_usd=Decimal("0.075"), users=())
     assert storage_lines([unknown, small, row], now) == [
@@ -170,7 +172,7 @@ def test_storage_list_shows_size_cost_and_users(row, now):
 
 
 def test_storage_row_is_written_as_json(row):
-    assert row.as_json() == {
+    assert row.storage_json() == {
         "name": "sets",
         "kind": "lustre",
         "region": "us-east-1",

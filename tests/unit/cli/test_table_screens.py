@@ -13,7 +13,7 @@ from cloudgpu.app.planning.catalog_refresh import CatalogReading, CatalogStatus,
 from cloudgpu.app.planning.quota_report import quota_report_lines, report_subjects
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.backends.quota_headroom import RegionQuotas
-from cloudgpu.backends.storage import StorageRow
+from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.catalog import load
 from cloudgpu.catalog.snapshot_changes import Change
 from cloudgpu.cli.commands import catalog, image, quota, recipe, rehearsal_fault
@@ -160,7 +160,9 @@ def test_image_list():
 
 
 def test_storage_list():
-    lustre = StorageRow(
+    lustre = RetainedResource(
+        noun="storage",
+        token="t",
         name="imagenet-training-set",
         kind="lustre",
         region="us-east-1",
@@ -169,7 +171,7 @@ def test_storage_list():
         disposable=False,
         size_gib=Decimal(1200),
         monthly_usd=Decimal("168.00"),
-        created_at=NOW - timedelta(days=3),
+        since=NOW - timedelta(days=3),
         users=("i-0123456789abcdef0 (cluster demo)", "i-0fedcba9876543210 (cluster demo)"),
         simulated=True,
         id="fs-1",

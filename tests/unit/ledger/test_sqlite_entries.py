@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.backends.billing.lenient_ledger import LenientLedger
+from cloudgpu.backends.billing.cost_ledger import LenientLedger
 from cloudgpu.ledger.entry import Surcharge
 from cloudgpu.ledger.summary_queries import sqlite_entries
 

@@ -10,10 +10,11 @@ from secrets import SystemRandom
 
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.delete import Teardown
-from cloudgpu.backends.aws.clusters.failures import LaunchFailure, no_capacity_error, skipped_line
 from cloudgpu.backends.aws.clusters.launch_attempt import CandidateLauncher, launched_instance_ids
+from cloudgpu.backends.aws.clusters.launch_failures import LaunchFailure, no_capacity_error, skipped_line
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh, update_in_place
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
+from cloudgpu.backends.aws.clusters.verified_deletion import delete_by_journal
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling, name_in_use_error
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
 from cloudgpu.backends.lifecycle.credential_wait import CredentialWait
@@ -192,7 +193,7 @@ class Provisioning:
         while waiting:
             candidate, waiting = waiting[0], waiting[1:]
             if record.placement.region and record.placement.region != candidate.region:
-                self._teardown.delete_region(record, record.placement.region)
+                delete_by_journal(self._context, record, record.placement.region)
             try:
                 record, applied = self._attempts.at(plan, record, candidate)
             except LaunchError as err:

@@ -17,9 +17,9 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from cloudgpu.backends.aws.account import CloudContext
-from cloudgpu.backends.aws.clusters.delete import stack_of
-from cloudgpu.backends.aws.clusters.launch_rows import restore_missing_rows
+from cloudgpu.backends.aws.clusters.ledger_rows import restore_missing_rows
 from cloudgpu.backends.aws.clusters.ssh_access import detect_caller_cidr
+from cloudgpu.backends.aws.engines import stack_of
 from cloudgpu.backends.base import Connect
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
 from cloudgpu.backends.lifecycle.expiry_extension import (

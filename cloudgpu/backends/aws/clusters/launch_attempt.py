@@ -4,10 +4,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from cloudgpu.backends.aws.account import CloudContext
-from cloudgpu.backends.aws.clusters.delete import stack_of
-from cloudgpu.backends.aws.clusters.launch_rows import record_launches
+from cloudgpu.backends.aws.clusters.ledger_rows import close_failed_launch, record_launches, report_clock_difference
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
-from cloudgpu.backends.aws.clusters.verified_deletion import close_failed_launch, report_clock_difference
+from cloudgpu.backends.aws.engines import stack_of
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.billing.costs import spending_of
 from cloudgpu.backends.lifecycle.launch_request import Requester, program_choices, record_with_candidate

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from cloudgpu.backends.aws.account import AwsAccount, CloudContext
 from cloudgpu.backends.aws.clusters.create import Provisioning, reuse_cluster
-from cloudgpu.backends.aws.clusters.delete import Teardown, stack_of
+from cloudgpu.backends.aws.clusters.delete import Teardown
 from cloudgpu.backends.aws.clusters.extend import ClusterExtender
-from cloudgpu.backends.aws.clusters.launch_rows import restore_missing_rows
+from cloudgpu.backends.aws.clusters.ledger_rows import record_node_ends, restore_missing_rows
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh
-from cloudgpu.backends.aws.clusters.verified_deletion import record_node_ends
+from cloudgpu.backends.aws.engines import stack_of
 from cloudgpu.backends.base import ClusterOperations
 from cloudgpu.backends.billing.missing_rows import rows_of
 from cloudgpu.backends.lifecycle.launch_request import Requester, new_record, record_with_candidate

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cloudgpu.backends.aws.account import CloudContext
-from cloudgpu.backends.aws.clusters.delete import stack_of
+from cloudgpu.backends.aws.engines import stack_of
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
 from cloudgpu.backends.lifecycle.reuse import IN_PLACE_OPERATIONS
 from cloudgpu.errors import BusyError, ConnectError

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cloudgpu.aws.storage.storage_tags import TaggedStorage, created_at
+from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.backends.aws.account import CloudContext
+from cloudgpu.backends.aws.storage.cloud import retained_storage
 from cloudgpu.backends.aws.storage.manage import StorageManager
-from cloudgpu.backends.billing.retained_billing import RetainedBilling
-from cloudgpu.backends.billing.retained_prices import storage_monthly_usd as monthly_usd
-from cloudgpu.backends.storage import NO_STORAGE, MountableStorage, RetainedStorage, StorageOutcome, StorageRequest
+from cloudgpu.backends.storage import NO_STORAGE, MountableStorage, RetainedResource, StorageOutcome, StorageRequest
 from cloudgpu.engine.config import list_setting
-from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
+from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
 from cloudgpu.node.bootstrap.storage_mounts import Mount, parse_kind
 from cloudgpu.plan.network_access import GATEWAYS, NetworkRequest
 from cloudgpu.plan.plan import Candidate
@@ -19,7 +18,7 @@ from cloudgpu.recipe.schema import Make, Recipe, Storage
 from cloudgpu.recipe.storage_kinds import FILE_SYSTEMS, ZONAL
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.storage_records import AttachedStorage, StorageRecords, unique_name
+from cloudgpu.state.storage_records import AttachedStorage, unique_name
 
 
 @dataclass(frozen=True)
@@ -80,19 +79,16 @@ class ClusterStorage:
         ]
         return StorageOutcome(tuple(name for name, _ in ending), tuple(kept))
 
-    def _kept(self, record: ClusterRecord, region: str, staying: Sequence[AttachedStorage]) -> list[RetainedStorage]:
+    def _kept(self, record: ClusterRecord, region: str, staying: Sequence[AttachedStorage]) -> list[RetainedResource]:
         """Return the storage that is retained in one region, with an unknown cost if the region cannot be queried."""
         rows = [row for row in staying if row.region == region]
         try:
             storage_in_region = self._stored_in(region)
         except CloudGpuError as err:
             self.context.emit(Note(f"{err.message}; the cost of the storage in {region} is unknown"))
-            return [RetainedStorage(row.name, row.kind, row.region, None, record.simulated) for row in rows]
+            return [_unknown_storage(row, simulated=record.simulated) for row in rows]
         found = [storage_in_region[row.name] for row in rows if row.name in storage_in_region]
-        return [
-            RetainedStorage(stored.name, stored.kind, stored.region, monthly_usd(stored), record.simulated)
-            for stored in found
-        ]
+        return [retained_storage(stored, simulated=record.simulated) for stored in found]
 
     def delete_unrecorded(self, cluster: str, regions: Sequence[str]) -> StorageOutcome:
         """Delete the disposable storage created for a cluster with this name, except storage of other owners."""
@@ -109,29 +105,6 @@ class ClusterStorage:
 
         _all_or_raise([("", region) for region in regions], end_in)
         return StorageOutcome(tuple(stored.name for stored in deleted))
-
-    def end_orphan(self, name: str, token: str, region: str) -> None:
-        """Delete storage that a sweep found: by its record if this state home has one, otherwise by its tags."""
-        records = StorageRecords(self.context.home)
-        record = records.get_if_readable(name, lambda text: self.context.emit(Note(text)))
-        if record is not None and record.token == token:
-            self._manager("").delete(name, region, delete_data=True)
-            return
-        stores = self.context.cloud.storage
-        found = [stored for stored in stores.found(region, name) if stored.token == token and stored.disposable]
-        users = [user for stored in found for user in stored.users or ()]
-        if users:
-            hint = "run `cloudgpu sweep` again later"
-            raise BusyError(f"storage {name} may be in use by {', '.join(users)}", hint=hint)
-        left = [line for stored in found for line in stores.end(stored)]
-        remaining = [stored for stored in stores.found(region, name) if stored.token == token]
-        left += [part.label for stored in remaining for part in stored.parts]
-        if left:
-            hint = "run `cloudgpu sweep` again to repeat the whole search"
-            raise TeardownError(f"storage {name} is not deleted: {'; '.join(left)}", left=left, hint=hint)
-        created = {token: created_at(found)}
-        billing = RetainedBilling(self.context.ledger, self.context.cloud.time.now)
-        billing.ended(f"storage {name}", [token], found=bool(found), created=created)
 
     def _is_own(self, stored: TaggedStorage) -> bool:
         return stored.tag("cloudgpu:owner") in ("", self.context.owner)
@@ -266,6 +239,24 @@ def _row(
         mode=storage.mode,
         # Until the cluster is running, also delete storage that its `up` created and that therefore contains no data.
         ends=own or (storage.make is not None and (stored is None if before is None else before.ends)),
+    )
+
+
+def _unknown_storage(row: AttachedStorage, *, simulated: bool) -> RetainedResource:
+    """Return retained storage in a region that cannot be queried."""
+    return RetainedResource(
+        noun="storage",
+        name=row.name,
+        token="",
+        kind=row.kind,
+        owner="",
+        region=row.region,
+        id=row.id,
+        since=None,
+        size_gib=None,
+        monthly_usd=None,
+        users=None,
+        simulated=simulated,
     )
 
 

@@ -13,8 +13,8 @@ from cloudgpu.aws.storage.buckets import empty_bucket
 from cloudgpu.aws.storage.objects import require_bucket
 from cloudgpu.aws.storage.storage_tags import MADE_FOR_TAG, TaggedStorage
 from cloudgpu.backends.aws.engines import Engines
-from cloudgpu.backends.billing.retained_prices import capacity_monthly_usd
-from cloudgpu.backends.storage import StorageRow
+from cloudgpu.backends.billing.retained_billing import capacity_monthly_usd
+from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
 from cloudgpu.errors import CloudGpuError
@@ -96,49 +96,57 @@ def storage_tags(record: StorageRecord) -> Mapping[str, str]:
     }
 
 
-def list_storage(stores: AwsStorage, records: Sequence[StorageRecord], default_region: str) -> tuple[StorageRow, ...]:
+def list_storage(
+    stores: AwsStorage, records: Sequence[StorageRecord], default_region: str
+) -> tuple[RetainedResource, ...]:
     """List the storage of all owners in the default region and the regions of the account's records, sorted by name."""
     regions = sorted({default_region, *(record.region for record in records)})
     found = [stored for region in regions for stored in stores.found(region)]
-    rows = [_found_row(stored, simulated=stores.simulated) for stored in found]
+    rows = [retained_storage(stored, simulated=stores.simulated) for stored in found]
     seen = {(stored.name, stored.token) for stored in found}
-    rows += [_lost_row(record) for record in records if (record.name, record.token) not in seen]
+    rows += [_missing_storage(record) for record in records if (record.name, record.token) not in seen]
     return tuple(sorted(rows, key=lambda row: (row.name, row.region)))
 
 
-def _found_row(stored: TaggedStorage, *, simulated: bool) -> StorageRow:
+def retained_storage(stored: TaggedStorage, *, simulated: bool) -> RetainedResource:
+    """Return storage as its tags and the cloud describe it."""
     data = stored.data
     size = data.size_gib if data else Decimal(0)
-    return StorageRow(
+    return RetainedResource(
+        noun="storage",
         name=stored.name,
+        token=stored.token,
         kind=stored.kind,
-        region=stored.region,
         owner=stored.tag("cloudgpu:owner"),
-        state=(data.state.lower() or "available") if data else "partly created or deleted",
-        disposable=stored.disposable,
+        region=stored.region,
+        id=data.id if data else "",
+        since=data.created_at if data else None,
         size_gib=size,
         monthly_usd=capacity_monthly_usd(stored, size),
-        created_at=data.created_at if data else None,
-        users=stored.users,
-        simulated=simulated,
-        id=data.id if data else "",
+        disposable=stored.disposable,
         made_for=stored.made_for,
+        users=stored.users,
+        state=(data.state.lower() or "available") if data else "partly created or deleted",
+        simulated=simulated,
     )
 
 
-def _lost_row(record: StorageRecord) -> StorageRow:
-    """Return the row of a record that has no tagged resources. Its size and cost are unknown."""
-    return StorageRow(
+def _missing_storage(record: StorageRecord) -> RetainedResource:
+    """Return the storage of a record that has no tagged resources. Its size and cost are unknown."""
+    return RetainedResource(
+        noun="storage",
         name=record.name,
+        token=record.token,
         kind=record.kind,
-        region=record.region,
         owner=record.owner,
-        state="not found",
-        disposable=record.disposable,
+        region=record.region,
+        id="",
+        since=record.created_at,
         size_gib=None,
         monthly_usd=None,
-        created_at=record.created_at,
-        users=None,
-        simulated=record.simulated,
+        disposable=record.disposable,
         made_for=record.made_for,
+        users=None,
+        state="not found",
+        simulated=record.simulated,
     )

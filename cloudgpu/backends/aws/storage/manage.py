@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence, Set
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from cloudgpu.aws.storage.storage_tags import TaggedStorage, created_at
 from cloudgpu.backends.aws.account import AwsAccount
 from cloudgpu.backends.aws.storage.cloud import list_storage
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.billing.lenient_ledger import LenientLedger
+from cloudgpu.backends.billing.cost_ledger import check_ledger, has_failed
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, storage_spending
-from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
+from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedResource, StorageRequest
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.config import read_list_setting
 from cloudgpu.engine.lease import ClusterLease
@@ -63,7 +63,7 @@ class StorageManager:
                 self._records.save(record)
             return CreatedStorage(self._made(record), made=True)
 
-    def rows(self, region: str) -> tuple[StorageRow, ...]:
+    def rows(self, region: str) -> tuple[RetainedResource, ...]:
         """Return the storage in `region` and in every region that the storage records list."""
         identity = (self._cloud.target, self._cloud.endpoint)
         known = [record for record in self._records.all() if (record.target, record.endpoint) == identity]
@@ -95,16 +95,29 @@ class StorageManager:
                 if record.state == "ready":
                     self._restore(record, created_at(found))
                 self._marked(record)
-            self._end(name, record, found)
-            self._closed(name, record, found)
+            self._end(_planned(name, region, record, found), found, existed=_has_data(found))
             self._forget(name)
             self._report_clocks()
             return DeletedStorage(name, record is not None, parts)
 
+    def delete_orphan(self, name: str, token: str, region: str) -> None:
+        """Delete temporary storage that a sweep found, by its record if this state home has one, otherwise by its tags.
+
+        Without a record, the storage may be another owner's: only resources with this token are deleted.
+        """
+        record = self._readable(name)
+        if record is not None and record.token == token:
+            self.delete(name, region, delete_data=True)
+            return
+        found = [stored for stored in self._tagged(name, region, {token}) if stored.disposable]
+        _refuse_used(name, found, hint="run `cloudgpu sweep` again later")
+        again = "run `cloudgpu sweep` again to repeat the whole search"
+        # Without a record, it is unknown whether data existed: bill whatever was left, which is an upper bound.
+        self._end(_StorageDeletion(name, region, frozenset({token}), again), found, existed=bool(found))
+
     def check_recorded(self, name: str) -> None:
         """Raise an error if the deletion could not be recorded."""
-        if isinstance(self._context.ledger, LenientLedger):
-            self._context.ledger.check(f"storage {name} is deleted, verified by tag search")
+        check_ledger(self._context.ledger, f"storage {name} is deleted, verified by tag search")
         if self._unsaved:
             message = f"storage {name} is deleted, but the record could not be updated: {'; '.join(self._unsaved)}"
             hint = f"free some disk space, then run `{command('cloudgpu', 'storage', 'delete', name)}` again"
@@ -119,7 +132,7 @@ class StorageManager:
 
     def _forget(self, name: str) -> None:
         """Remove the record. If the ledger has failed, keep it, so that the next deletion can record the cost."""
-        if isinstance(self._context.ledger, LenientLedger) and self._context.ledger.failed:
+        if has_failed(self._context.ledger):
             return
         try:
             self._records.forget(name)
@@ -188,7 +201,7 @@ class StorageManager:
         """Return the creation time by the cloud's clock; the earlier time of the record if the cloud reports none."""
         reported = None
         with suppress(CloudGpuError):
-            reported = created_at(self._tagged(record.name, {record.region}, {record.token}))
+            reported = created_at(self._tagged(record.name, record.region, {record.token}))
         return self._billing.started(reported, record.created_at)
 
     def _undo(self, record: StorageRecord, cause: CloudGpuError) -> None:
@@ -196,8 +209,7 @@ class StorageManager:
         self._context.emit(Note(f"deleting the partly created storage {record.name}"))
         try:
             found = self._found(record.name, record, record.region)
-            self._end(record.name, record, found)
-            self._closed(record.name, record, found)
+            self._end(_planned(record.name, record.region, record, found), found, existed=_has_data(found))
         except CloudGpuError as err:
             left = tuple(getattr(err, "left", ())) or (f"storage {record.name}",)
             message = f"{cause.message}; and the partly created storage could not be deleted: {err.message}"
@@ -205,11 +217,6 @@ class StorageManager:
                 message, left=left, hint=command("cloudgpu", "storage", "delete", record.name)
             ) from cause
         self._records.forget(record.name)
-
-    def _closed(self, name: str, record: StorageRecord | None, found: Sequence[TaggedStorage]) -> None:
-        tokens = [*(stored.token for stored in found), *([record.token] if record else [])]
-        created = {stored.token: created_at([stored]) for stored in found}
-        self._billing.ended(f"storage {name}", tokens, found=any(stored.data for stored in found), created=created)
 
     def _stack(self, record: StorageRecord) -> Stack:
         return Stack(
@@ -220,25 +227,28 @@ class StorageManager:
             journal=self._context.home.storage(record.name).journal(record.region),
         )
 
-    def _end(self, name: str, record: StorageRecord | None, found: Sequence[TaggedStorage]) -> None:
-        """Delete the resources in the journal and those found by a tag search, and verify with a second search."""
+    def _end(self, plan: "_StorageDeletion", found: Sequence[TaggedStorage], *, existed: bool) -> None:
+        """Delete the resources in the journal and those found by a tag search, verify with a second search, and bill.
+
+        This is the only order in which storage is deleted. The ledger rows are closed, and the record may be removed,
+        only after a search has found nothing. `existed` is True if the data existed before the deletion.
+        """
         left: list[str] = []
-        if record is not None:
-            left = self._end_recorded(record, found)
-            found = self._tagged(name, {record.region}, {record.token})
-        for part in [part for stored in found for part in stored.parts]:
+        remaining = found
+        if plan.record is not None:
+            left = self._end_recorded(plan.record, found)
+            remaining = self._tagged(plan.name, plan.region, plan.tokens)
+        for part in [part for stored in remaining for part in stored.parts]:
             self._context.emit(Note(f"deleting {part.label}"))
-        left += [line for stored in found for line in self._cloud.storage.end(stored)]
-        if not left and found:
-            again = self._tagged(name, {stored.region for stored in found}, {stored.token for stored in found})
+        left += [line for stored in remaining for line in self._cloud.storage.end(stored)]
+        if not left and (remaining or plan.record is None):
+            again = self._tagged(plan.name, plan.region, plan.tokens)
             left = [part.label for stored in again for part in stored.parts]
         if left:
-            message = f"storage {name} is not deleted: {'; '.join(left)}"
-            raise TeardownError(
-                message,
-                left=left,
-                hint=f"continue with `{command('cloudgpu', 'storage', 'delete', name)}`",
-            )
+            message = f"storage {plan.name} is not deleted: {'; '.join(left)}"
+            raise TeardownError(message, left=left, hint=plan.hint)
+        created = {stored.token: created_at([stored]) for stored in found}
+        self._billing.ended(f"storage {plan.name}", tuple(plan.tokens), found=existed, created=created)
 
     def _end_recorded(self, record: StorageRecord, found: Sequence[TaggedStorage]) -> list[str]:
         """Delete the resources that the journal lists, and return what remains.
@@ -259,16 +269,19 @@ class StorageManager:
             self._context.emit(Note(f"{err.message}; searching by tag instead"))
         return left
 
-    def _tagged(self, name: str, regions: Set[str], tokens: Set[str]) -> list[TaggedStorage]:
-        found = [stored for region in sorted(regions) for stored in self._cloud.storage.found(region, name)]
-        return [stored for stored in found if stored.token in tokens]
+    def _tagged(self, name: str, region: str, tokens: Set[str]) -> list[TaggedStorage]:
+        return [stored for stored in self._cloud.storage.found(region, name) if stored.token in tokens]
 
     def _known(self, name: str) -> StorageRecord | None:
-        """Return the storage's record. If it is missing or damaged, return None, because a tag search is sufficient."""
-        record = self._records.get_if_readable(name, lambda text: self._context.emit(Note(text)))
+        """Return the storage's record, after checking that it is a record of this account and endpoint."""
+        record = self._readable(name)
         if record is not None:
             self._check_identity(record)
         return record
+
+    def _readable(self, name: str) -> StorageRecord | None:
+        """Return the storage's record. If it is missing or damaged, return None, because a tag search is sufficient."""
+        return self._records.get_if_readable(name, lambda text: self._context.emit(Note(text)))
 
     def _found(self, name: str, record: StorageRecord | None, region: str) -> list[TaggedStorage]:
         """Return the storage that matches the record or, without a record, the storage that no other user owns."""
@@ -323,6 +336,35 @@ class StorageManager:
             raise UsageError(message, hint="choose another name; `cloudgpu storage list` lists existing storage")
 
 
+@dataclass(frozen=True)
+class _StorageDeletion:
+    """Storage that is to be deleted.
+
+    Attributes:
+        tokens: Tokens of the resources to delete. Other storage may have the same name.
+        hint: How to continue if the deletion is not confirmed.
+        record: The storage's record; None if the storage is known only by its tags.
+    """
+
+    name: str
+    region: str
+    tokens: frozenset[str]
+    hint: str
+    record: StorageRecord | None = None
+
+
+def _planned(name: str, region: str, record: StorageRecord | None, found: Sequence[TaggedStorage]) -> _StorageDeletion:
+    """Return the deletion of storage by its record or, without one, of the resources that a search found."""
+    again = f"continue with `{command('cloudgpu', 'storage', 'delete', name)}`"
+    if record is not None:
+        return _StorageDeletion(name, record.region, frozenset({record.token}), again, record)
+    return _StorageDeletion(name, region, frozenset(stored.token for stored in found), again)
+
+
+def _has_data(found: Sequence[TaggedStorage]) -> bool:
+    return any(stored.data for stored in found)
+
+
 def _comparable(text: str) -> str:
     """Return a setting in one form: records of version 0.1.0 have a list of one ID without brackets."""
     items = read_list_setting(text) if text.startswith("[") else ()
@@ -347,8 +389,10 @@ def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[Tagged
         raise UsageError(message, hint=f"run `{delete}` to delete it permanently")
 
 
-def _refuse_used(name: str, found: Sequence[TaggedStorage]) -> None:
+def _refuse_used(
+    name: str, found: Sequence[TaggedStorage], hint: str = "delete those instances first: `cloudgpu down CLUSTER`"
+) -> None:
     users = [user for stored in found for user in stored.users or ()]
     if users:
         message = f"storage {name} may be in use by {', '.join(users)}"
-        raise BusyError(message, hint="delete those instances first: `cloudgpu down CLUSTER`")
+        raise BusyError(message, hint=hint)

@@ -13,8 +13,9 @@ from itertools import groupby
 
 from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, GLOBAL, TOKEN_TAG
 from cloudgpu.backends.billing.costs import billed_usd
+from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources, group_by_cluster
-from cloudgpu.backends.sweep.plan import RetainedResource, SweepDecision, SweepPlan, SweepRequest
+from cloudgpu.backends.sweep.plan import SweepDecision, SweepPlan, SweepRequest
 from cloudgpu.backends.tagged_resource import BillableResource
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.engine.direct.unanswered_delays import RETRY_PERIOD, delays_at, launch_visible_by
@@ -265,7 +266,7 @@ def decide_on_resource(resource: RetainedResource, users: StorageUsers, request:
     """Decide whether a resource may be deleted. The first applicable rule decides; protected data is never deleted."""
     cluster = resource.made_for
     # Ignore the nodes of the storage's own cluster: they are deleted first, and the users are then checked again.
-    others = [user for user in resource.users if not (cluster and user.endswith(f"(cluster {cluster})"))]
+    others = [user for user in resource.users or () if not (cluster and user.endswith(f"(cluster {cluster})"))]
     rules = (
         (resource.noun == "image", False, f"delete it with `{resource.delete_command}`"),
         (bool(others), False, f"in use by {', '.join(others)}"),

@@ -1,7 +1,7 @@
 """`sweep`: find every resource with cloudgpu tags in the account and delete the leftovers.
 
-The steps are query, classify (`classification.py`) and, after the plan has been shown, apply. Only `AccountSweep`
-receives the command's context; the steps receive what they need from it.
+The steps are query, classify (`classification.py`) and, after the plan has been shown, delete: recorded clusters like
+`down`, others by their token (`clusters/verified_deletion.py`), and then storage (`storage/manage.py`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,76 +11,34 @@ from functools import partial
 from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, GLOBAL
 from cloudgpu.backends.aws.account import AwsAccount, CloudContext
 from cloudgpu.backends.aws.clusters.delete import Teardown
-from cloudgpu.backends.aws.clusters.failures import RegionFailures
-from cloudgpu.backends.aws.clusters.launch_rows import (
-    UnansweredLaunches,
-    record_unanswered_launches,
-    unconfirmed_launches,
-)
-from cloudgpu.backends.aws.clusters.storage import ClusterStorage
-from cloudgpu.backends.aws.clusters.verified_deletion import LedgerCloser, RecordedInstances, TagSearch, has_token
+from cloudgpu.backends.aws.clusters.tag_search import has_token
+from cloudgpu.backends.aws.clusters.verified_deletion import DeletionPlan, VerifiedDeletion
+from cloudgpu.backends.aws.storage.cloud import retained_storage
+from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.aws.sweep.classification import LocalCluster, RegionSearch, SweepFindings, classify, is_open
 from cloudgpu.backends.base import ImageStore
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
-from cloudgpu.backends.billing.cost_ledger import CostLedger
-from cloudgpu.backends.billing.lenient_ledger import check_ledger
+from cloudgpu.backends.billing.cost_ledger import CostLedger, check_ledger
 from cloudgpu.backends.lifecycle.cluster_lease import cluster_lease
+from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
 from cloudgpu.backends.sweep.plan import (
-    RetainedResource,
     SweepPlan,
     SweepRequest,
     SweepResult,
     retained_image,
-    retained_storage,
 )
 from cloudgpu.backends.tagged_resource import TaggedResource
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.clock import Clock
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Emit, Note, report_count
 from cloudgpu.state.record_store import RecordStore
+from cloudgpu.targets import is_simulated
 from cloudgpu.workers import Workers
 
 _AT_ONCE = 8
 """Maximum number of clusters deleted at the same time."""
-
-
-@dataclass(frozen=True)
-class UnrecordedDeletion:
-    """Deletes clusters that have no record in this state home. Their resources are found by the cluster's token."""
-
-    tags: TagSearch
-    launches: UnansweredLaunches
-    billing: ClusterBilling
-    start_closing: Callable[[Iterable[LedgerEntry]], LedgerCloser]
-    clock: Clock
-
-    def delete(self, cluster: ClusterResources) -> None:
-        """Delete a cluster and close its ledger rows in every region that is confirmed empty."""
-        started_at = self.clock.now()
-        regions = [region for region in cluster.regions if region != GLOBAL]
-        failures = RegionFailures(cluster.cluster, regions or cluster.regions)
-
-        def whose(resource: TaggedResource) -> bool:
-            return has_token(resource, cluster.token)
-
-        rows = self._rows(cluster)
-        closing = self.start_closing(rows)
-        done = self.tags.end_nodes(cluster.cluster, regions, whose, RecordedInstances())
-        failures.add_all(done.errors)
-        record_unanswered_launches(self.launches.context, rows, done.seen)
-        self.launches.wait(unconfirmed_launches(rows), started_at)
-        self.tags.delete_remaining(cluster.cluster, cluster.regions, whose, failures)
-        self.launches.record_terminated_nodes(cluster.cluster, self._rows(cluster), whose, failures)
-        closing.close(
-            row for row in self._rows(cluster) if row.spending.region in regions and row.spending.region not in failures
-        )
-        failures.raise_any()
-
-    def _rows(self, cluster: ClusterResources) -> tuple[LedgerEntry, ...]:
-        return self.billing.rows_of(cluster.cluster, cluster.token)
 
 
 @dataclass(frozen=True)
@@ -156,7 +114,10 @@ class SweepQuery:
         return RegionSearch(region, result.found, retained, denied, unknown)
 
     def _retained(self, region: str) -> tuple[RetainedResource, ...]:
-        storage = [retained_storage(stored) for stored in self.cloud.storage.found(region)]
+        storage = [
+            retained_storage(stored, simulated=is_simulated(self.cloud.target))
+            for stored in self.cloud.storage.found(region)
+        ]
         return (*storage, *(retained_image(image) for image in self.images.found(region)))
 
     def _rows(self) -> tuple[LedgerEntry, ...]:
@@ -207,13 +168,7 @@ class AccountSweep:
         self._query = SweepQuery(
             context.cloud, images, context.ledger, context.records, partial(_is_busy, context), context.emit
         )
-        self._unrecorded = UnrecordedDeletion(
-            TagSearch(context),
-            UnansweredLaunches(context),
-            ClusterBilling(context),
-            partial(LedgerCloser.started, context),
-            context.clock,
-        )
+        self._billing = ClusterBilling(context)
         self._default_region = default_region
         self._unsaved: list[str] = []
         """A message for each record that could not be updated so far."""
@@ -238,7 +193,7 @@ class AccountSweep:
     def check_recorded(self, swept: SweepResult) -> None:
         """Raise an error if the deletions could not be recorded."""
         names = ", ".join(resource.label for resource in swept.ended)
-        check_ledger(self._context, f"confirmed deleted: {names}" if names else "the account was swept")
+        check_ledger(self._context.ledger, f"confirmed deleted: {names}" if names else "the account was swept")
         unsaved = "; ".join(self._unsaved)
         if unsaved:
             message = f"confirmed deleted: {names}, but the records could not be updated: {unsaved}"
@@ -254,14 +209,34 @@ class AccountSweep:
 
     def _delete(self, resource: ClusterResources | RetainedResource) -> None:
         if isinstance(resource, RetainedResource):
-            ClusterStorage(self._context).end_orphan(resource.name, resource.token, resource.region)
+            manager = StorageManager(self._context.cloud, self._context, "")
+            manager.delete_orphan(resource.name, resource.token, resource.region)
             return
         record = self._context.records.last_known(resource.cluster)
         if record is not None and record.identity.token == resource.token and record.state != "damaged":
             # The journal may list resources that the tag search does not find.
             self._unsaved.extend(Teardown(self._context).delete(resource.cluster, self._default_region).unsaved)
         else:
-            self._unrecorded.delete(resource)
+            VerifiedDeletion(self._context).carry_out(self._plan_of(resource))
+
+    def _plan_of(self, cluster: ClusterResources) -> DeletionPlan:
+        """Return the plan for a cluster without a record in this state home: delete everything with its token.
+
+        Storage is deleted after all clusters, and IAM resources only if the sweep searched IAM.
+        """
+
+        def has_its_token(resource: TaggedResource) -> bool:
+            return has_token(resource, cluster.token)
+
+        return DeletionPlan(
+            cluster.cluster,
+            tuple(region for region in cluster.regions if region != GLOBAL),
+            deletes=has_its_token,
+            bills=has_its_token,
+            rows=lambda: self._billing.rows_of(cluster.cluster, cluster.token),
+            in_iam=GLOBAL in cluster.regions,
+            with_storage=False,
+        )
 
 
 def _result(

@@ -8,7 +8,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from cloudgpu.app.images.bake import BakedImage, ImageBaker, _image_id, bake_cluster_name, retained_spending
+from cloudgpu.app.images.bake import BakedImage, ImageBaker, _image_id, bake_cluster_name, image_spending
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.backends.lifecycle.launch_request import Requester
@@ -38,9 +38,9 @@ def test_image_name_too_long_for_bake_cluster_is_rejected():
 def test_ledger_entry_has_upper_bound_for_snapshot_cost(make, workspace):
     plan = make.plan(make.candidate())
     record = workspace.provisioning.up(plan, "demo").record
-    spending = retained_spending("base", record, plan)
-    assert (spending.noun, spending.name, spending.region) == ("image", "base", "us-east-1")
-    assert spending.monthly_usd > 0
+    spending = image_spending("base", record, plan)
+    assert (spending.market, spending.cluster, spending.region) == ("image", "image base", "us-east-1")
+    assert spending.beside[0].hourly_usd > 0
 
 
 def test_image_and_snapshots_get_the_clusters_own_tags(make, workspace):

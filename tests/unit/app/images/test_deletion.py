@@ -11,9 +11,10 @@ from cloudgpu.app.images.bake import ImageBaker, bake_cluster_name, delete_image
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.aws.session.server_time import ServerTime
-from cloudgpu.backends.billing.retained_billing import RetainedBilling, RetainedSpending
+from cloudgpu.backends.billing.retained_billing import RetainedBilling, retained_spending
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.errors import AuthError, CloudError, TeardownError, UsageError
+from cloudgpu.state.cluster_record import ClusterIdentity
 from tests.manual_clock import ManualClock
 from tests.unit.app.conftest import START
 
@@ -65,10 +66,10 @@ def test_failed_node_deletion_does_not_stop_image_deletion(workspace, make, stor
 def bill(workspace, *, region="us-east-1", made=True, token=""):
     """Open the row of the image `base`, as a bake does."""
     cloud = workspace.context.cloud
-    place = {"target": "aws", "account": cloud.account(), "endpoint": cloud.endpoint, "region": region}
-    spending = RetainedSpending(
-        "image", "base", "snapshot", token or f"t-{region}", owner="ada", team="", **place, monthly_usd=Decimal(10)
+    creator = ClusterIdentity(
+        "bake-base", token or f"t-{region}", "ada", "", "bake", "aws", cloud.account(), cloud.endpoint, START, "up"
     )
+    spending = retained_spending("image", "base", "snapshot", creator, region, Decimal(10))
     billing = RetainedBilling(workspace.context.ledger, workspace.clock.now)
     billing.open(spending)
     if made:

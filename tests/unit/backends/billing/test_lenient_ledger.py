@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.backends.aws.clusters.delete import Teardown
-from cloudgpu.backends.billing.lenient_ledger import LenientLedger
+from cloudgpu.backends.billing.cost_ledger import LenientLedger
 from cloudgpu.errors import LedgerError
 
 

@@ -8,7 +8,7 @@ import pytest
 from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
-from cloudgpu.backends.aws.clusters.failures import RegionFailures
+from cloudgpu.backends.aws.clusters.verified_deletion import RegionFailures
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import AuthError, CloudError, StateError, TeardownError, renewable_cause
 from tests.cluster_records import changed

@@ -9,8 +9,9 @@ import pytest
 from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
+from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.lifecycle.results import DeletionResult
-from cloudgpu.backends.storage import RetainedStorage, StorageOutcome
+from cloudgpu.backends.storage import RetainedResource, StorageOutcome
 from cloudgpu.cli.render.cluster import deletion_lines
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import StateError, UsageError
@@ -288,8 +289,8 @@ def test_storage_is_billed_by_the_hour_without_node_hours(cluster_storage, new_c
 
 
 def test_down_output_lists_deleted_and_retained_storage():
-    kept = RetainedStorage("sets", "lustre", "us-east-1", Decimal(168), simulated=False)
-    unknown = RetainedStorage("far", "ebs", "eu-west-1", None, simulated=True)
+    kept = RetainedResource("storage", "sets", "t", "lustre", "ann", "us-east-1", "fs-1", None, None, Decimal(168))
+    unknown = replace(kept, name="far", kind="ebs", region="eu-west-1", monthly_usd=None, simulated=True)
     ended = DeletionResult(
         "demo", known=True, instances=("i-1",), usd=Decimal(3), storage=StorageOutcome(("own-1",), (kept, unknown))
     )
@@ -311,6 +312,6 @@ def test_orphaned_storage_with_damaged_record_is_deleted_by_tags(cluster_storage
     path = workspace.context.home.storage("sets").record
     path.parent.mkdir(parents=True)
     path.write_text("{")
-    cluster_storage.end_orphan("sets", "t", "us-east-1")
+    StorageManager(workspace.context.cloud, workspace.context, "").delete_orphan("sets", "t", "us-east-1")
     assert stores.there == []
     assert any("searching by tag instead" in note for note in workspace.notes)

@@ -192,7 +192,7 @@ def test_sweep_keeps_row_of_another_owner_until_expiry(killed):
 
 
 def test_sweep_deletes_nodes_while_the_ledger_is_unreadable(killed, monkeypatch):
-    from cloudgpu.backends.billing.lenient_ledger import LenientLedger
+    from cloudgpu.backends.billing.cost_ledger import LenientLedger
 
     killed.cloud.orphans = [node(killed)]
     lose_record(killed)

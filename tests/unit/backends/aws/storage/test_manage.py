@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 
+from cloudgpu.backends.billing.retained_billing import storage_spending
 from cloudgpu.errors import (
     BadRequestError,
     BusyError,
@@ -16,7 +18,7 @@ from cloudgpu.errors import (
     UsageError,
 )
 from cloudgpu.state.storage_records import StorageRecords
-from tests.unit.backends.aws.storage.conftest import REQUEST, held
+from tests.unit.backends.aws.storage.conftest import REQUEST, START, held
 
 
 def test_storage_record_is_written_before_the_first_call(manager, cloud, home):
@@ -270,3 +272,49 @@ def test_failed_creation_points_at_the_missing_service_linked_role(manager, clou
     with pytest.raises(CloudError) as found:
         manager.create(REQUEST)
     assert (found.value.hint, cloud.there) == ("the account has no role R", [])
+
+
+def orphan(manager, cloud, home, **tags):
+    """Storage of this owner whose record was lost."""
+    record = manager.create(replace(REQUEST, disposable=True)).record
+    StorageRecords(home).forget("sets")
+    cloud.there = [held(record, **{"keep": "false", **tags})]
+    cloud.calls.clear()
+    return record
+
+
+def test_orphan_is_deleted_by_its_token_and_its_row_closed(manager, cloud, home, ledger):
+    record = orphan(manager, cloud, home)
+    other = replace(cloud.there[0], token="another")
+    cloud.there.append(other)
+    manager.delete_orphan("sets", record.token, "us-east-1")
+    assert (cloud.there, cloud.calls) == ([other], ["end"])
+    assert [row.state for row in ledger.entries()] == ["closed"]
+
+
+def test_orphan_without_data_is_billed_from_the_opening_of_its_row(manager, cloud, home, ledger):
+    """Its file system may have been deleted by a command that was killed, like the command that created it."""
+    record = orphan(manager, cloud, home)
+    killed = replace(storage_spending(record), entry_id="killed/storage", opened_at=START - timedelta(hours=1))
+    ledger.open(killed)
+    cloud.there = [replace(cloud.there[0], token="killed", parts=cloud.there[0].parts[1:])]
+    manager.delete_orphan("sets", "killed", "us-east-1")
+    (row,) = [row for row in ledger.entries() if row.spending.entry_id == killed.entry_id]
+    assert (row.state, row.launched_at) == ("closed", killed.opened_at)
+
+
+@pytest.mark.parametrize(
+    ("tags", "error"),
+    [
+        ({"users": ("i-1",)}, BusyError("storage sets may be in use by i-1")),
+        # Another command has marked the storage as protected since the sweep's search.
+        ({"keep": "true"}, TeardownError("storage sets is not deleted: lustre fs-1")),
+    ],
+)
+def test_orphan_in_use_or_protected_by_now_is_kept_and_billed(manager, cloud, home, ledger, tags, error):
+    record = orphan(manager, cloud, home, **tags)
+    with pytest.raises(type(error), match=error.message) as failure:
+        manager.delete_orphan("sets", record.token, "us-east-1")
+    assert "run `cloudgpu sweep` again" in failure.value.hint
+    assert (len(cloud.there), cloud.calls) == (1, [])
+    assert [row.state for row in ledger.entries()] == ["open"]

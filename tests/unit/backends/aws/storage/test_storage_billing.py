@@ -69,7 +69,7 @@ def test_storage_of_a_killed_creation_is_billed_from_the_clouds_creation_time(ma
     record = manager.create(REQUEST).record
     StorageRecords(home).save(record, state="making")  # as if the command was killed before it recorded the creation
     billing = manager._billing
-    row = replace(storage_spending(record), token="killed")
+    row = storage_spending(replace(record, token="killed"))
     billing.open(row)
     billing.ended("storage sets", ["killed"], found=True, created={"killed": cloud.created_at})
     entry = next(one for one in ledger.entries(cluster="storage sets") if one.spending.entry_id.startswith("killed"))

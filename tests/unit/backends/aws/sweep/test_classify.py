@@ -17,8 +17,9 @@ from cloudgpu.backends.aws.sweep.classification import (
     decide_on_cluster,
     decide_on_resource,
 )
+from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.backends.sweep.cluster_resources import group_by_cluster
-from cloudgpu.backends.sweep.plan import RetainedResource, SweepRequest
+from cloudgpu.backends.sweep.plan import SweepRequest
 from cloudgpu.catalog import load
 from cloudgpu.ledger.entry import LedgerEntry, Spending
 from tests.tagged_resource import Resource
