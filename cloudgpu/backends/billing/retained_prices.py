@@ -10,8 +10,8 @@ from cloudgpu.recipe.storage_kinds import KINDS
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
-    from cloudgpu.aws.ec2.baked_images import OwnImage
-    from cloudgpu.aws.storage.storage_tags import TaggedStorage
+    from cloudgpu.cloud.resources import OwnImage
+    from cloudgpu.cloud.storage import TaggedStorage
 
 _PRICED_IN = "us-east-1"
 """Region whose snapshot price is used for all regions."""

@@ -7,17 +7,17 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
-from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.billing.retained_prices import image_monthly_usd, storage_monthly_usd
 from cloudgpu.backends.lifecycle.results import leftover_lines
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
+from cloudgpu.cloud.resources import GLOBAL
 from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
     # Only for annotations: `--help` must not import boto3.
-    from cloudgpu.aws.ec2.baked_images import OwnImage
-    from cloudgpu.aws.storage.storage_tags import TaggedStorage
+    from cloudgpu.cloud.resources import OwnImage
+    from cloudgpu.cloud.storage import TaggedStorage
 
 
 @dataclass(frozen=True)

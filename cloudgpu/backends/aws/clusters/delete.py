@@ -4,7 +4,6 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
 
-from cloudgpu.aws.ec2.tagged_types import GLOBAL, OWNER_TAG
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.failures import RegionFailures
 from cloudgpu.backends.aws.clusters.launch_rows import (
@@ -33,7 +32,7 @@ from cloudgpu.backends.lifecycle.deletion import (
 )
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.backends.storage import NO_STORAGE_OUTCOME, StorageOutcome
-from cloudgpu.backends.tagged_resource import TaggedResource
+from cloudgpu.cloud.resources import GLOBAL, OWNER_TAG, TaggedResource
 from cloudgpu.engine.base import Stack
 from cloudgpu.errors import CloudGpuError, StateError, UsageError
 from cloudgpu.ledger.entry import LedgerEntry

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.cloud.resources import GLOBAL
 from cloudgpu.errors import (
     CapacityError,
     CloudGpuError,

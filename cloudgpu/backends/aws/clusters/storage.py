@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cloudgpu.aws.storage.storage_tags import TaggedStorage, created_at
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.billing.retained_billing import RetainedBilling
 from cloudgpu.backends.billing.retained_prices import storage_monthly_usd as monthly_usd
 from cloudgpu.backends.storage import NO_STORAGE, MountableStorage, RetainedStorage, StorageOutcome, StorageRequest
+from cloudgpu.cloud.storage import TaggedStorage, created_at
 from cloudgpu.engine.config import list_setting
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
 from cloudgpu.node.bootstrap.storage_mounts import Mount, parse_kind

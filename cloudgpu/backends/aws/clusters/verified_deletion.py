@@ -11,19 +11,10 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from cloudgpu.aws.ec2.billing_times import Lifetime
-from cloudgpu.aws.ec2.tagged_types import (
-    GLOBAL,
-    OWNER_TAG,
-    SHUTDOWN_S,
-    TERMINATED_STATES,
-    TERMINATING_STATES,
-    TOKEN_TAG,
-    FoundResource,
-    SearchResult,
-)
+from cloudgpu.aws.ec2.tagged_types import SHUTDOWN_S, TERMINATED_STATES, TERMINATING_STATES, SearchResult
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.failures import RegionFailures
-from cloudgpu.backends.tagged_resource import TaggedResource
+from cloudgpu.cloud.resources import GLOBAL, OWNER_TAG, TOKEN_TAG, TaggedResource
 from cloudgpu.engine.direct.operation_timeout import OnWait, ignore_wait
 from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.ledger.entry import LedgerEntry, Part, PartEnd
@@ -279,7 +270,7 @@ class TagSearch:
         if instance_ids:
             self.context.cloud.terminate(region, instance_ids, on_wait)
 
-    def _release(self, name: str, found: Sequence[FoundResource], on_wait: OnWait) -> None:
+    def _release(self, name: str, found: Sequence[TaggedResource], on_wait: OnWait) -> None:
         if not found:
             return
         try:

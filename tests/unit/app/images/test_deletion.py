@@ -9,10 +9,10 @@ import pytest
 
 from cloudgpu.app.images.bake import ImageBaker, bake_cluster_name, delete_image
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, RetainedSpending
 from cloudgpu.backends.lifecycle.launch_request import Requester
+from cloudgpu.cloud.resources import OwnImage
 from cloudgpu.errors import AuthError, CloudError, TeardownError, UsageError
 from tests.manual_clock import ManualClock
 from tests.unit.app.conftest import START
