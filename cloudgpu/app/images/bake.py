@@ -14,8 +14,9 @@ from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context, ImageStore
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, RetainedSpending
 from cloudgpu.backends.billing.retained_prices import image_monthly_usd as monthly_usd
-from cloudgpu.backends.lifecycle.launch_request import Requester, node_kind
+from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
+from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.prices import other_price
 from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
@@ -162,13 +163,14 @@ class ImageBaker:
         candidate = next(
             candidate for candidate in plan.candidates if candidate.instance_type == record.placement.instance_type
         )
+        gpu = load_catalog().gpus.get(candidate.gpu)
         return {
             **parse_tags(record.placement.config.get("tags", "")),
             "cloudgpu:owner": record.identity.owner,
             "cloudgpu:team": record.identity.team,
             "cloudgpu:token": record.identity.token,
             "cloudgpu:made-from": record.placement.image,
-            "cloudgpu:gpu-architecture": node_kind(plan, candidate).architecture,
+            "cloudgpu:gpu-architecture": gpu.architecture if gpu else "",
             "cloudgpu:bootstrap": hashlib.sha256(record.placement.config.get("bootstrap", "").encode()).hexdigest()[
                 :16
             ],

@@ -36,6 +36,7 @@ from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
 from cloudgpu.cloud.resources import GLOBAL, TaggedResource
 from cloudgpu.engine.base import Engine
+from cloudgpu.engine.config import cluster_program_config
 from cloudgpu.engine.direct.operation_timeout import OnWait, WatchedClock, ignore_wait
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, TeardownError, decisive_cause
 from cloudgpu.plan.capacity import ReservationLookup
@@ -193,6 +194,11 @@ class AwsAccount:
     def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
         """Map each quota to the running vCPUs in a region, or to None if unknown. Unused quotas are omitted."""
         return quotas.vcpus_in_use(self.session(region))
+
+    @property
+    def program_settings(self) -> Mapping[str, str]:
+        """The cluster program's settings that the user chose: existing resources to use, and optional features."""
+        return cluster_program_config(self._settings)
 
     @property
     def requested_engine(self) -> str:

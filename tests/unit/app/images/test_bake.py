@@ -87,7 +87,7 @@ class Baker(ImageBaker):
 @pytest.fixture
 def baking(workspace):
     made_at = START + timedelta(seconds=2030)
-    requester = Requester(workspace.owner, "vision", "ssh-ed25519 AAAA", {})
+    requester = Requester(workspace.owner, "vision", "ssh-ed25519 AAAA")
     return Baker(workspace.context, requester, Store(ServerTime(workspace.clock), made_at), Stages())
 
 

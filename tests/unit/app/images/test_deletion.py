@@ -105,9 +105,7 @@ def test_row_left_by_a_killed_deletion_is_closed_with_the_next_image_of_that_nam
 def test_row_left_by_a_killed_deletion_is_closed_by_the_next_bake(workspace, make):
     bill(workspace)
     workspace.cloud.refusals["us-east-1c"] = CloudError("cannot reach ec2.us-east-1")
-    baker = ImageBaker(
-        workspace.context, Requester("ann", "", "", {}), Images(), Stages(workspace.clock, lambda _: None)
-    )
+    baker = ImageBaker(workspace.context, Requester("ann", "", ""), Images(), Stages(workspace.clock, lambda _: None))
     with pytest.raises(CloudError):
         baker.bake(make.plan(make.candidate()), "base")
     assert rows(workspace)["us-east-1"].state == "closed"
