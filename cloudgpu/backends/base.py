@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from cloudgpu.errors import UsageError
 from cloudgpu.state.identifiers import BackendIdentity
+from cloudgpu.targets import cloud_options
 
 if TYPE_CHECKING:
     # Only for annotations: importing the recipe schema and SSH would slow down commands that only read records.
@@ -208,7 +209,7 @@ class Backend(BackendIdentity, Protocol):
             UsageError: Always.
         """
         message = f"{feature}: not available on {self.description}"
-        raise UsageError(message, hint="use --on aws or --on rehearsal")
+        raise UsageError(message, hint=f"use {cloud_options(besides=self.target)}")
 
 
 class AccountQueries(Protocol):
