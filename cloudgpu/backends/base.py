@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from cloudgpu.errors import UsageError
 from cloudgpu.state.identifiers import BackendIdentity
+from cloudgpu.targets import cloud_options
 
 if TYPE_CHECKING:
     # Only for annotations: importing the recipe schema and SSH would slow down commands that only read records.
@@ -18,13 +19,6 @@ if TYPE_CHECKING:
     from decimal import Decimal
     from pathlib import Path
 
-    from cloudgpu.aws.ec2.baked_images import OwnImage
-    from cloudgpu.aws.iam.grants import Grant
-    from cloudgpu.aws.iam.permission_probe import PermissionResult
-    from cloudgpu.aws.pricing.quotas import QuotaLimit
-    from cloudgpu.aws.session.server_time import ServerTime
-    from cloudgpu.aws.session.session import Identity
-    from cloudgpu.aws.storage.storage_tags import TaggedStorage
     from cloudgpu.backends.billing.cost_ledger import CostLedger
     from cloudgpu.backends.lifecycle.launch_request import Requester
     from cloudgpu.backends.lifecycle.results import (
@@ -40,6 +34,9 @@ if TYPE_CHECKING:
     from cloudgpu.catalog import Catalog
     from cloudgpu.catalog.snapshot import TypeFacts
     from cloudgpu.clock import Clock
+    from cloudgpu.cloud.access import Grant, Identity, PermissionResult, QuotaLimit
+    from cloudgpu.cloud.resources import OwnImage
+    from cloudgpu.cloud.storage import TaggedStorage
     from cloudgpu.launch.inventory import Node
     from cloudgpu.paths import Home
     from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence, ProfileSeen
@@ -212,7 +209,7 @@ class Backend(BackendIdentity, Protocol):
             UsageError: Always.
         """
         message = f"{feature}: not available on {self.description}"
-        raise UsageError(message, hint="use --on aws or --on rehearsal")
+        raise UsageError(message, hint=f"use {cloud_options(besides=self.target)}")
 
 
 class AccountQueries(Protocol):
@@ -303,11 +300,21 @@ class CatalogSource(Protocol):
         """Return the vCPU limit of each quota, by quota key."""
 
 
+class CloudTime(Protocol):
+    """The time by a cloud's clock, by which costs are counted."""
+
+    def now(self) -> datetime:
+        """Return the time by the cloud's clock, in UTC."""
+
+    def difference_to_report(self) -> str:
+        """Return a message if this machine's clock differs by much, once; otherwise an empty text."""
+
+
 class ImageStore(Protocol):
     """The machine images of one account."""
 
     @property
-    def time(self) -> ServerTime:
+    def time(self) -> CloudTime:
         """The time by the cloud's clock, by which costs are counted."""
 
     def found(self, region: str, name: str = "") -> Sequence[OwnImage]:

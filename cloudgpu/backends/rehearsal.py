@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from cloudgpu.backends.aws.backend import AwsBackend, backend_of
@@ -13,24 +12,21 @@ if TYPE_CHECKING:
     from cloudgpu.backends.environment import BackendEnvironment
     from cloudgpu.rehearsal.client import RehearsalClient
 
-_ACCOUNT = "cloudgpu.backends.aws.rehearsal_account"
-
 
 def open_backend(environment: BackendEnvironment) -> AwsBackend:
     """Return the backend of this state home's rehearsal cloud. The backend starts the cloud on first use."""
 
     def open_cloud() -> AwsAccount:
-        cloud: AwsAccount = import_module(_ACCOUNT).connect_rehearsal(
-            environment.settings, environment.writable_home(), environment.environ, environment.clock, environment.calls
-        )
-        return cloud
+        from cloudgpu.backends.aws.rehearsal_account import connect_rehearsal  # noqa: PLC0415 - imports boto3
+
+        home = environment.writable_home()
+        return connect_rehearsal(environment.settings, home, environment.environ, environment.clock, environment.calls)
 
     return backend_of("rehearsal", "the rehearsal cloud", environment, open_cloud)
 
 
 def start_rehearsal(environment: BackendEnvironment) -> RehearsalClient:
     """Return the client of this state home's rehearsal cloud, after starting the cloud if it is not running."""
-    client: RehearsalClient = import_module(_ACCOUNT).start_rehearsal(
-        environment.settings, environment.writable_home(), environment.clock
-    )
-    return client
+    from cloudgpu.backends.aws import rehearsal_account  # noqa: PLC0415 - imports boto3
+
+    return rehearsal_account.start_rehearsal(environment.settings, environment.writable_home(), environment.clock)

@@ -4,20 +4,11 @@ Completion runs at every press of Tab. It therefore reads only local files, list
 returns nothing instead of failing. What it needs is imported on demand, because every command imports this module.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import typer
-
-from cloudgpu.cli.lazy import Deferred
-
-_recorded_names: Deferred[[str, str], list[str]] = Deferred("cloudgpu.cli.recorded_names.recorded_names")
-_gpu_names: Deferred[[], list[str]] = Deferred("cloudgpu.cli.known_names.gpu_names")
-_instance_type_names: Deferred[[], list[str]] = Deferred("cloudgpu.cli.known_names.instance_type_names")
-_host_names: Deferred[[], list[str]] = Deferred("cloudgpu.cli.known_names.host_names")
-_bundled_folder: Deferred[[str], Path] = Deferred("cloudgpu.paths.bundled_folder")
-_parameter_names: Deferred[[str], list[str]] = Deferred("cloudgpu.cli.known_names.parameter_names")
-_field_names: Deferred[[str], list[str]] = Deferred("cloudgpu.cli.known_names.field_names")
 
 Complete = Callable[[typer.Context, str], list[str]]
 
@@ -32,6 +23,14 @@ def _completion(names: Callable[[typer.Context, str], Iterable[str]]) -> Complet
             return []
 
     return complete
+
+
+def _recorded_names(folder: str, file: str) -> list[str]:
+    """Return the names of the folders of a kind, such as `clusters`, that contain a record with this file name."""
+    from cloudgpu.settings import load  # noqa: PLC0415 - see the module
+
+    home = load(flags={}, environ=os.environ, cwd=Path.cwd()).home
+    return [path.parent.name for path in (home / folder).glob(f"*/{file}")]
 
 
 @_completion
@@ -55,10 +54,10 @@ def clusters_and_runs(_ctx: typer.Context, _incomplete: str) -> Iterable[str]:
 @_completion
 def recipes(_ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Return the names of recipes, and matching folders and YAML files."""
+    from cloudgpu.paths import bundled_folder  # noqa: PLC0415 - see the module
+
     named = [
-        path.parent.name
-        for root in (Path("recipes"), _bundled_folder("recipes"))
-        for path in root.glob("*/recipe.yaml")
+        path.parent.name for root in (Path("recipes"), bundled_folder("recipes")) for path in root.glob("*/recipe.yaml")
     ]
     folder = incomplete.rpartition("/")[0]
     near = sorted(Path(folder or ".").expanduser().iterdir())
@@ -71,13 +70,17 @@ def recipes(_ctx: typer.Context, incomplete: str) -> Iterable[str]:
 @_completion
 def gpus(_ctx: typer.Context, _incomplete: str) -> Iterable[str]:
     """Return the GPUs of the bundled catalog."""
-    return _gpu_names()
+    from cloudgpu.cli import known_names  # noqa: PLC0415 - see the module
+
+    return known_names.gpu_names()
 
 
 @_completion
 def hosts(_ctx: typer.Context, _incomplete: str) -> Iterable[str]:
     """Return the names of the self-managed hosts."""
-    return _host_names()
+    from cloudgpu.cli import known_names  # noqa: PLC0415 - see the module
+
+    return known_names.host_names()
 
 
 @_completion
@@ -86,11 +89,14 @@ def assignments(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
     After `=`, return the GPUs or instance types if the field is one.
     """
+    from cloudgpu.cli import known_names  # noqa: PLC0415 - see the module
+
     name, assigned, _ = incomplete.partition("=")
     section, _, field = name.rpartition(".")
     if not assigned:
         # The option that is being typed has no value yet, which ends the parsing before the arguments are read.
         recipe = str(ctx.params.get("recipe") or next(iter(ctx.args), ""))
-        return [*_field_names(section), *(_parameter_names(recipe) if recipe and not section else ())]
-    values = {"instance_type": _instance_type_names, "gpu": _gpu_names}
+        parameters = known_names.parameter_names(recipe) if recipe and not section else ()
+        return [*known_names.field_names(section), *parameters]
+    values = {"instance_type": known_names.instance_type_names, "gpu": known_names.gpu_names}
     return [f"{name}={value}" for value in values[field]()] if field in values else []

@@ -1,10 +1,9 @@
-"""Import commands and optional parts of commands when they are first used, because imports dominate start-up time."""
+"""Import commands when they are called, because imports dominate start-up time."""
 
 from collections import UserDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -13,31 +12,7 @@ from typer.exceptions import TyperException
 from cloudgpu.errors import UsageError
 from cloudgpu.text import command, plural
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 COMMANDS_PACKAGE = "cloudgpu.cli.commands"
-
-
-@dataclass(frozen=True)
-class Deferred(Generic[P, R]):
-    """A function whose module is imported on the first call. For slow code that most invocations of a command skip.
-
-    Attributes:
-        path: Module and name of the function, such as `cloudgpu.files.read_text`.
-    """
-
-    path: str
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Import the module and call the function."""
-        return cast("R", self.load()(*args, **kwargs))
-
-    def load(self) -> Callable[..., Any]:
-        """Import the module and return the function."""
-        module, _, function = self.path.rpartition(".")
-        loaded: Callable[..., Any] = getattr(import_module(module), function)
-        return loaded
 
 
 class StrictOptions:

@@ -10,7 +10,7 @@ import typer
 from typer.exceptions import TyperException
 
 from cloudgpu.cli import failure_notes
-from cloudgpu.cli.lazy import Deferred, LazyCommand, LazyGroup
+from cloudgpu.cli.lazy import LazyCommand, LazyGroup
 from cloudgpu.cli.open_resources import open_resources
 from cloudgpu.cli.options.shared import expand_retry_option
 from cloudgpu.cli.render.error import failure_json
@@ -65,9 +65,6 @@ Your own run:
 """
 
 
-_set_debug: Deferred[[], None] = Deferred("cloudgpu.cli.context.set_debug")
-
-
 class Commands(LazyGroup):
     """The commands of cloudgpu."""
 
@@ -111,7 +108,9 @@ def _root(
         Screen().lines(context.get_help().splitlines())
         raise typer.Exit(UsageError.exit_code)
     if debug:
-        _set_debug()
+        from cloudgpu.cli.context import set_debug  # noqa: PLC0415 - imports the settings
+
+        set_debug()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -103,9 +103,7 @@ class Settings:
             like='{"CostCenter": "42"}',
         )
     )
-    target: Target = field(
-        metadata=_about("rehearsal", doc="Target for commands without `--on`.", form="aws|rehearsal|ssh", like="aws")
-    )
+    target: Target = field(metadata=_about("rehearsal", doc="Target for commands without `--on`.", like="aws"))
     region: str = field(
         metadata=_about(
             "us-east-1",

@@ -21,7 +21,7 @@ from cloudgpu.files import KEY_BYTES, SAVE_AS_UTF8, SETTINGS_BYTES, NotUtf8Error
 from cloudgpu.paths import Home
 from cloudgpu.settings.fields import FIELDS, NAMES, Setting, Settings, env_name, unknown_setting
 from cloudgpu.settings.tags import Tags, parse_tags, tags_text
-from cloudgpu.targets import is_simulated
+from cloudgpu.targets import find, is_simulated
 from cloudgpu.text import printable
 
 PROJECT_FILE = "cloudgpu.toml"
@@ -273,6 +273,8 @@ def _check(setting: Setting) -> None:
     if not setting.value.isprintable():
         raise _invalid(setting, "contains a control character")
     if meta["form"] and not re.fullmatch(meta["form"], setting.value):
+        raise _invalid(setting, f"invalid value {setting.shown!r}")
+    if setting.name == "target" and find(setting.value) is None:
         raise _invalid(setting, f"invalid value {setting.shown!r}")
     if setting.name == "bastion" and not setting.value.endswith("]"):
         _check_port(setting)

@@ -11,7 +11,7 @@ from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.state.cluster_record import CLUSTER, ClusterIdentity, ClusterLifecycle, ClusterPlacement, ClusterRecord
 from cloudgpu.state.documents import StateFile, documents_if_readable, documents_in
 from cloudgpu.state.run_record import RUN, RunRecord
-from cloudgpu.targets import TARGETS
+from cloudgpu.targets import find
 from cloudgpu.text import command
 
 _LEASE = "lease"
@@ -186,7 +186,7 @@ def _salvaged_target(path: Path) -> str:
     except (OSError, ValueError):
         return ""
     target = content.get("target") if isinstance(content, dict) else None
-    return target if isinstance(target, str) and target in TARGETS else ""
+    return target if isinstance(target, str) and find(target) else ""
 
 
 def _read(path: Path, document: StateFile[_T]) -> _T | None:

@@ -9,14 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from cloudgpu.aws.iam.grants import Grant
-from cloudgpu.aws.iam.permission_probe import PermissionResult
 from cloudgpu.aws.iam.role_permissions import ROLE_GRANTS, ROLES_WITH_BOUNDARY, SPOT, ServiceRole
-from cloudgpu.aws.pricing.quotas import QuotaLimit
 from cloudgpu.aws.session.credential_errors import EXPIRED_CODES
 from cloudgpu.backends.base import AccountQueries
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.catalog.unsupported import unsupported_partition
+from cloudgpu.cloud.access import Grant, PermissionResult, QuotaLimit
 from cloudgpu.errors import AuthError, CloudGpuError
 from cloudgpu.paths import Home
 from cloudgpu.plan.network_access import GATEWAYS, NO_REQUEST, NetworkRequest
@@ -266,9 +264,7 @@ def run_checks(
         identity = queries.identity()
     except CloudGpuError as err:
         return DiagnosticReport(target, region, (*checks, *_without_identity(err)))
-    checks.append(
-        Diagnosis("credentials", "ok", f"account {identity.account}, {identity.arn} ({identity.login.label})")
-    )
+    checks.append(Diagnosis("credentials", "ok", f"account {identity.account}, {identity.arn} ({identity.login})"))
     verdicts = queries.permission_results(identity, grants)
     checks += [_permission(grant, verdicts) for grant in grants]
     checks += _service_roles(queries, service_roles)

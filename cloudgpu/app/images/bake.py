@@ -14,8 +14,9 @@ from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context, ImageStore
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, retained_spending
 from cloudgpu.backends.billing.retained_billing import image_monthly_usd as monthly_usd
-from cloudgpu.backends.lifecycle.launch_request import Requester, node_kind
+from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
+from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.prices import other_price
 from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
@@ -29,7 +30,7 @@ from cloudgpu.text import command
 
 if TYPE_CHECKING:
     # Only for annotations: `--help` must not import boto3.
-    from cloudgpu.aws.ec2.baked_images import OwnImage
+    from cloudgpu.cloud.resources import OwnImage
 
 _LONGEST_NAME = 34
 """Maximum length of an image name. The cluster is named `bake-NAME`; cluster names have at most 39 characters."""
@@ -163,13 +164,14 @@ class ImageBaker:
         candidate = next(
             candidate for candidate in plan.candidates if candidate.instance_type == record.placement.instance_type
         )
+        gpu = load_catalog().gpus.get(candidate.gpu)
         return {
             **parse_tags(record.placement.config.get("tags", "")),
             "cloudgpu:owner": record.identity.owner,
             "cloudgpu:team": record.identity.team,
             "cloudgpu:token": record.identity.token,
             "cloudgpu:made-from": record.placement.image,
-            "cloudgpu:gpu-architecture": node_kind(plan, candidate).architecture,
+            "cloudgpu:gpu-architecture": gpu.architecture if gpu else "",
             "cloudgpu:bootstrap": hashlib.sha256(record.placement.config.get("bootstrap", "").encode()).hexdigest()[
                 :16
             ],

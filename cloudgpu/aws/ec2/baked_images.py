@@ -1,7 +1,6 @@
 """Create custom machine images from nodes, find them by tag, and delete them with their snapshots."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +10,7 @@ from cloudgpu.aws.session.errors import convert_errors, convert_response_errors,
 from cloudgpu.aws.session.retries import poll
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
+from cloudgpu.cloud.resources import OwnImage
 from cloudgpu.errors import CloudError, CloudGpuError
 from cloudgpu.text import command
 
@@ -21,28 +21,6 @@ _UNKNOWN = datetime.fromtimestamp(0, UTC)
 """Placeholder for a time that AWS does not report or that is implausible."""
 _DEREGISTERED = "InvalidAMIID.Unavailable"
 """AWS error code for an image that is already deregistered."""
-
-
-@dataclass(frozen=True)
-class OwnImage:
-    """A custom machine image or, if `id` is empty, a snapshot whose image no longer exists.
-
-    `size_gib` is an upper bound on the billed size, because AWS bills only the blocks in use.
-    """
-
-    id: str
-    name: str
-    region: str
-    state: str
-    made_at: datetime
-    size_gib: int
-    snapshots: tuple[str, ...]
-    tags: Mapping[str, str]
-
-    @property
-    def owner(self) -> str:
-        """Owner according to the image's tags; empty if the owner tag is missing."""
-        return self.tags.get("cloudgpu:owner", "")
 
 
 def find_images(clients: Clients, name: str = "") -> tuple[OwnImage, ...]:

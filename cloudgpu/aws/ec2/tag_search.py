@@ -9,16 +9,8 @@ from typing import Any, Final, get_args
 
 from cloudgpu import bounds
 from cloudgpu.aws.ec2.instances import terminate
-from cloudgpu.aws.ec2.tagged_types import (
-    GLOBAL,
-    LISTINGS,
-    TERMINATED_STATES,
-    FoundResource,
-    Kind,
-    ResourceListing,
-    SearchResult,
-)
-from cloudgpu.aws.ec2.tagging import CLUSTER_TAG, TOKEN_TAG, tags_to_dict
+from cloudgpu.aws.ec2.tagged_types import LISTINGS, TERMINATED_STATES, ResourceListing, SearchResult
+from cloudgpu.aws.ec2.tagging import tags_to_dict
 from cloudgpu.aws.resources.fleet import FLEET_TAG
 from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler
@@ -27,6 +19,7 @@ from cloudgpu.aws.session.errors import UNREACHABLE, convert_errors, convert_res
 from cloudgpu.aws.session.retries import poll, retry
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
+from cloudgpu.cloud.resources import CLUSTER_TAG, GLOBAL, TOKEN_TAG, Kind, TaggedResource
 from cloudgpu.errors import CloudGpuError, TeardownError, decisive_cause
 from cloudgpu.text import plural
 from cloudgpu.workers import Workers
@@ -38,7 +31,7 @@ _AWS_OWNER = "amazon"
 _NAME_PREFIX = "cloudgpu-"
 """Name prefix by which IAM resources and schedule groups are searched, because neither service can search by tag."""
 
-_Query = Callable[[], list[FoundResource]]
+_Query = Callable[[], list[TaggedResource]]
 
 _ORDER: Mapping[Kind, int] = {kind: place for place, kind in enumerate(get_args(Kind))}
 
@@ -61,7 +54,7 @@ _HANDLER_TYPES: Mapping[Kind, str] = {
 }
 
 
-def find_tagged_resources(clients: Clients, cluster: str, token: str | None = None) -> tuple[FoundResource, ...]:
+def find_tagged_resources(clients: Clients, cluster: str, token: str | None = None) -> tuple[TaggedResource, ...]:
     """Find all resources with the cluster's tag (and token) in this region and in IAM, in deletion order.
 
     A fleet whose instances have all terminated is found for only about an hour, while AWS still lists the instances.
@@ -109,7 +102,7 @@ def enabled_regions(clients: Clients) -> tuple[str, ...]:
         return tuple(sorted(region["RegionName"] for region in clients.client("ec2").describe_regions()["Regions"]))
 
 
-def release(clients: Clients, resources: Sequence[FoundResource], clock: Clock) -> None:
+def release(clients: Clients, resources: Sequence[TaggedResource], clock: Clock) -> None:
     """Delete resources in dependency order. Resources that no longer exist count as deleted."""
     undeleted: list[str] = []
     reasons: list[CloudGpuError] = []
@@ -134,13 +127,15 @@ def _required_tags(cluster: str, token: str | None) -> dict[str, str]:
     return cluster_tag | ({TOKEN_TAG: token} if token else {})
 
 
-def _tagged(resources: Iterable[FoundResource], tags: Mapping[str, str]) -> list[FoundResource]:
+def _tagged(resources: Iterable[TaggedResource], tags: Mapping[str, str]) -> list[TaggedResource]:
     return [
         resource for resource in resources if CLUSTER_TAG in resource.tags and tags.items() <= resource.tags.items()
     ]
 
 
-def _existing(clients: Clients, resources: Sequence[FoundResource]) -> tuple[list[FoundResource], list[CloudGpuError]]:
+def _existing(
+    clients: Clients, resources: Sequence[TaggedResource]
+) -> tuple[list[TaggedResource], list[CloudGpuError]]:
     """Return the resources that still exist, with their fleets, and the errors from failed fleet queries.
 
     The fleets include active fleets whose instances have all terminated.
@@ -151,7 +146,7 @@ def _existing(clients: Clients, resources: Sequence[FoundResource]) -> tuple[lis
     known_fleets = _fleets(clients, existing)
     known_ids = {resource.id for resource in known_fleets}
     uncertain = [resource for resource in _fleets(clients, resources) if resource.id not in known_ids]
-    active: list[FoundResource] = []
+    active: list[TaggedResource] = []
     errors: list[CloudGpuError] = []
     for resource in uncertain:
         try:
@@ -165,14 +160,14 @@ def _in_iam(clients: Clients, prefix: str) -> list[_Query]:
     return [lambda: list(_roles(clients, prefix)), lambda: list(_profiles(clients, prefix))]
 
 
-def _answered(queries: Sequence[_Query]) -> tuple[list[FoundResource], list[CloudGpuError]]:
+def _answered(queries: Sequence[_Query]) -> tuple[list[TaggedResource], list[CloudGpuError]]:
     """Run the queries concurrently, and return the resources that they found and the errors that they raised.
 
     Once a query finds that AWS is unreachable, skip the remaining queries, each of which would also time out.
     """
     unreachable: list[CloudGpuError] = []
 
-    def run(query: _Query) -> list[FoundResource] | CloudGpuError:
+    def run(query: _Query) -> list[TaggedResource] | CloudGpuError:
         if unreachable:
             return unreachable[0]
         try:
@@ -188,24 +183,24 @@ def _answered(queries: Sequence[_Query]) -> tuple[list[FoundResource], list[Clou
     return resources, [result for result in results if isinstance(result, CloudGpuError)]
 
 
-def _in_order(resources: Iterable[FoundResource]) -> tuple[FoundResource, ...]:
+def _in_order(resources: Iterable[TaggedResource]) -> tuple[TaggedResource, ...]:
     return tuple(sorted(resources, key=lambda resource: (_ORDER[resource.kind], resource.id)))
 
 
 def _query(clients: Clients, listing: ResourceListing, filters: list[dict[str, Any]]) -> _Query:
-    def run() -> list[FoundResource]:
+    def run() -> list[TaggedResource]:
         with convert_response_errors(f"searching {clients.region} for resources of type {listing.kind}"):
             return [_found(clients, listing, entry) for entry in listing.ask(clients.client("ec2"), filters)]
 
     return run
 
 
-def _found(clients: Clients, listing: ResourceListing, entry: Mapping[str, Any]) -> FoundResource:
+def _found(clients: Clients, listing: ResourceListing, entry: Mapping[str, Any]) -> TaggedResource:
     tags = tags_to_dict(entry.get("Tags") or entry.get("TagSet"))
     name = tags.get("Name") or entry.get("GroupName") or entry.get("LaunchTemplateName") or ""
     since = entry.get("LaunchTime") or entry.get("CreateTime") or entry.get("CreationTimestamp")
     is_instance = listing.kind == "instance"
-    return FoundResource(
+    return TaggedResource(
         listing.kind,
         entry[listing.id_key],
         clients.region,
@@ -235,7 +230,7 @@ def _within_calendar(since: object) -> datetime | None:
         return None
 
 
-def _fleets(clients: Clients, resources: Iterable[FoundResource]) -> list[FoundResource]:
+def _fleets(clients: Clients, resources: Iterable[TaggedResource]) -> list[TaggedResource]:
     """Find fleets through their instances because AWS lists `instant` fleets only by ID."""
     of_fleets = {
         resource.tags[FLEET_TAG]: resource
@@ -243,7 +238,7 @@ def _fleets(clients: Clients, resources: Iterable[FoundResource]) -> list[FoundR
         if resource.kind == "instance" and FLEET_TAG in resource.tags
     }
     return [
-        FoundResource("fleet", fleet_id, clients.region, resource.name, resource.tags)
+        TaggedResource("fleet", fleet_id, clients.region, resource.name, resource.tags)
         for fleet_id, resource in of_fleets.items()
     ]
 
@@ -260,7 +255,7 @@ def _is_active(clients: Clients, fleet_id: str) -> bool:
     return any(not state.startswith("deleted") for state in states)
 
 
-def _roles(clients: Clients, prefix: str) -> Iterator[FoundResource]:
+def _roles(clients: Clients, prefix: str) -> Iterator[TaggedResource]:
     iam = clients.client("iam")
     with convert_response_errors("searching IAM for roles"):
         pages = iam.get_paginator("list_roles").paginate()
@@ -268,10 +263,10 @@ def _roles(clients: Clients, prefix: str) -> Iterator[FoundResource]:
     for name in names:
         tags = _iam_tags(partial(iam.list_role_tags, RoleName=name))
         if tags is not None:
-            yield FoundResource("role", name, GLOBAL, name, tags)
+            yield TaggedResource("role", name, GLOBAL, name, tags)
 
 
-def _profiles(clients: Clients, prefix: str) -> Iterator[FoundResource]:
+def _profiles(clients: Clients, prefix: str) -> Iterator[TaggedResource]:
     iam = clients.client("iam")
     with convert_response_errors("searching IAM for instance profiles"):
         pages = iam.get_paginator("list_instance_profiles").paginate()
@@ -279,10 +274,10 @@ def _profiles(clients: Clients, prefix: str) -> Iterator[FoundResource]:
     for name in (profile for profile in names if profile.startswith(prefix)):
         tags = _iam_tags(partial(_profile, iam, name))
         if tags is not None:
-            yield FoundResource("instance-profile", name, GLOBAL, name, tags)
+            yield TaggedResource("instance-profile", name, GLOBAL, name, tags)
 
 
-def _schedule_groups(clients: Clients, prefix: str) -> Iterator[FoundResource]:
+def _schedule_groups(clients: Clients, prefix: str) -> Iterator[TaggedResource]:
     scheduler = clients.client("scheduler")
     with convert_response_errors(f"searching {clients.region} for schedule groups"):
         # A cluster tag may contain characters that a group name cannot contain, and AWS rejects such a prefix.
@@ -293,7 +288,7 @@ def _schedule_groups(clients: Clients, prefix: str) -> Iterator[FoundResource]:
         groups = [group for page in pages for group in page["ScheduleGroups"] if group.get("State") != DELETING]
         names = [str(group["Name"]) for group in groups]
     for name, group in zip(names, groups, strict=True):
-        yield FoundResource("schedule-group", name, clients.region, name, group_tags(clients, group))
+        yield TaggedResource("schedule-group", name, clients.region, name, group_tags(clients, group))
 
 
 def _profile(iam: Any, name: str) -> Mapping[str, Any]:  # noqa: ANN401
@@ -313,8 +308,8 @@ def _iam_tags(fetch: Callable[[], Mapping[str, Any]]) -> dict[str, str] | None:
 
 
 def _delete_all(
-    clients: Clients, resources: list[FoundResource], clock: Clock
-) -> list[tuple[FoundResource, CloudGpuError]]:
+    clients: Clients, resources: list[TaggedResource], clock: Clock
+) -> list[tuple[TaggedResource, CloudGpuError]]:
     """Delete resources of one type. Return every resource that could not be deleted, with the error."""
     if resources[0].kind == "instance":
         return _failures(
@@ -331,8 +326,8 @@ def _delete_all(
 
 
 def _failures(
-    resources: list[FoundResource], delete: Callable[[FoundResource], None], *, together: bool
-) -> list[tuple[FoundResource, CloudGpuError]]:
+    resources: list[TaggedResource], delete: Callable[[TaggedResource], None], *, together: bool
+) -> list[tuple[TaggedResource, CloudGpuError]]:
     try:
         delete(resources[0])
     except CloudGpuError as err:
@@ -340,7 +335,7 @@ def _failures(
     return []
 
 
-def _remaining(clients: Clients, resources: list[FoundResource]) -> list[FoundResource]:
+def _remaining(clients: Clients, resources: list[TaggedResource]) -> list[TaggedResource]:
     """Return the volumes and network interfaces that still exist.
 
     EC2 deletes most volumes and interfaces with their instances, so this query saves many delete calls.
@@ -356,7 +351,7 @@ def _remaining(clients: Clients, resources: list[FoundResource]) -> list[FoundRe
     return [resource for resource in resources if resource.id in existing]
 
 
-def _delete(clients: Clients, resource: FoundResource, clock: Clock) -> None:
+def _delete(clients: Clients, resource: TaggedResource, clock: Clock) -> None:
     if resource.kind in _HANDLER_TYPES:
         handler(_HANDLER_TYPES[resource.kind]).delete(HandlerContext(clients, clock, "", {}), resource.id, {})
         return
@@ -378,7 +373,7 @@ def _is_attached(err: CloudGpuError) -> bool:
     return is_in_use(err) or "is currently in use" in err.message
 
 
-def _send_delete(clients: Clients, resource: FoundResource) -> None:
+def _send_delete(clients: Clients, resource: TaggedResource) -> None:
     ec2 = clients.client("ec2")
     with convert_errors(f"deleting {resource.label}"):
         if resource.kind == "volume":

@@ -2,77 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
+from cloudgpu.cloud.resources import Kind, TaggedResource
 from cloudgpu.errors import CloudGpuError
-
-Kind = Literal[
-    "fleet",
-    "instance",
-    "nat-gateway",
-    "elastic-ip",
-    "network-interface",
-    "volume",
-    "launch-template",
-    "placement-group",
-    "schedule-group",
-    "instance-profile",
-    "role",
-    "security-group",
-    "key-pair",
-    "vpc-endpoint",
-    "route-table",
-    "subnet",
-    "internet-gateway",
-    "vpc",
-]
-"""Resource types, in the order in which the resources can be deleted."""
-
-CLUSTER_TAG = "cloudgpu:cluster"
-OWNER_TAG = "cloudgpu:owner"
-TOKEN_TAG = "cloudgpu:token"  # noqa: S105 - the name of a tag
 
 TERMINATED_STATES = frozenset({"terminated"})
 TERMINATING_STATES = frozenset({"shutting-down", "terminated"})
 SHUTDOWN_S = 3600
 """Limit for instances that are shutting down, which AWS no longer bills. The largest types take up to an hour."""
-GLOBAL = "global"
-"""Value of `FoundResource.region` for resources that are not regional."""
-
-
-@dataclass(frozen=True)
-class FoundResource:
-    """A resource with a cluster's tag.
-
-    Attributes:
-        since: Launch or creation time; None if AWS does not report it.
-        instance_type: Instance type; empty for other resources.
-        market: `on-demand`, `spot` or `capacity-block` for instances; empty for other resources.
-        public_addresses: Number of public IPv4 addresses that AWS assigned to an instance, without Elastic IPs, which
-            are resources of their own; 0 for other resources.
-        volume_type: Volume type such as `gp3`; empty for other resources.
-        size_gib: Volume size; None for other resources.
-    """
-
-    kind: Kind
-    id: str
-    region: str
-    name: str
-    tags: Mapping[str, str]
-    state: str = ""
-    since: datetime | None = None
-    instance_type: str = ""
-    market: str = ""
-    public_addresses: int = 0
-    volume_type: str = ""
-    size_gib: int | None = None
-
-    @property
-    def label(self) -> str:
-        """Name for messages, such as `instance i-0abc (running) in us-east-1`."""
-        state = f" ({self.state})" if self.state else ""
-        return f"{self.kind} {self.id}{state} in {self.region}"
 
 
 @dataclass(frozen=True)
@@ -86,11 +24,11 @@ class SearchResult:
         terminated: Terminated instances, which AWS lists for about an hour.
     """
 
-    found: tuple[FoundResource, ...] = ()
+    found: tuple[TaggedResource, ...] = ()
     failures: Mapping[str, CloudGpuError] = field(default_factory=dict)
-    terminated: tuple[FoundResource, ...] = ()
+    terminated: tuple[TaggedResource, ...] = ()
 
-    def complete(self) -> tuple[FoundResource, ...]:
+    def complete(self) -> tuple[TaggedResource, ...]:
         """Return the resources found, provided that every query succeeded."""
         for err in self.failures.values():
             raise err

@@ -6,8 +6,6 @@ from typing import Any, Final, Protocol
 from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
 
-CLUSTER_TAG = "cloudgpu:cluster"
-TOKEN_TAG = "cloudgpu:token"  # noqa: S105 the name of a tag
 INTENT_TAG = "cloudgpu:intent"
 """Tag with the token of the call that created the resource, used to find a resource whose ID was never recorded."""
 _AT_ONCE = 500

@@ -1,10 +1,10 @@
-"""Data types for permissions, policy documents, and the mapping from boto3 calls to permissions."""
+"""Policy documents of permission grants, and the mapping from boto3 calls to permissions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-Conditions = Mapping[str, Mapping[str, Any]]
+from cloudgpu.cloud.access import Conditions, Grant
 
 REQUEST_HAS_TAG: Conditions = {"StringLike": {"aws:RequestTag/cloudgpu:owner": "?*"}}
 """Condition requiring the creating call to set the owner tag, which every cloudgpu resource has."""
@@ -13,30 +13,15 @@ RESOURCE_HAS_TAG: Conditions = {"StringLike": {"aws:ResourceTag/cloudgpu:owner":
 EC2_ARN = "arn:aws:ec2:*:*:"
 
 
-@dataclass(frozen=True)
-class Grant:
-    """A permission grant: actions on resources under one condition.
-
-    Attributes:
-        name: Statement ID (`Sid`) in the policy.
-        purpose: Purpose of the permission, for example `launch instances`.
-    """
-
-    name: str
-    purpose: str
-    actions: tuple[str, ...]
-    resources: tuple[str, ...] = ("*",)
-    conditions: Conditions = field(default_factory=dict)
-
-    def statement(self) -> dict[str, Any]:
-        """Return the grant as a policy statement."""
-        document = {
-            "Sid": self.name,
-            "Effect": "Allow",
-            "Action": _one_or_many(sorted(self.actions)),
-            "Resource": _one_or_many(self.resources),
-        }
-        return {**document, "Condition": self.conditions} if self.conditions else document
+def statement(grant: Grant) -> dict[str, Any]:
+    """Return a grant as a policy statement."""
+    document = {
+        "Sid": grant.name,
+        "Effect": "Allow",
+        "Action": _one_or_many(sorted(grant.actions)),
+        "Resource": _one_or_many(grant.resources),
+    }
+    return {**document, "Condition": grant.conditions} if grant.conditions else document
 
 
 def policy(grants: Sequence[Grant]) -> dict[str, Any]:
@@ -44,7 +29,7 @@ def policy(grants: Sequence[Grant]) -> dict[str, Any]:
     groups: dict[tuple[str, ...], list[Grant]] = {}
     for index, grant in enumerate(grants):
         groups.setdefault((str(index),) if grant.conditions else grant.resources, []).append(grant)
-    return {"Version": "2012-10-17", "Statement": [_joined(group).statement() for group in groups.values()]}
+    return {"Version": "2012-10-17", "Statement": [statement(_joined(group)) for group in groups.values()]}
 
 
 def _joined(grants: Sequence[Grant]) -> Grant:

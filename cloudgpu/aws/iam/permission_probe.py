@@ -1,15 +1,15 @@
 """Determine the permissions of the caller and of an instance profile, by IAM policy simulation or by dry runs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from dataclasses import replace
+from typing import Any, Final
 
 from botocore import xform_name
 
-from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.role_permissions import NODE_SESSION_ACTIONS, ROLE_GRANTS, grants_for_boundary
 from cloudgpu.aws.session.errors import convert_errors, convert_response_errors
-from cloudgpu.aws.session.session import Clients, Identity, Session
+from cloudgpu.aws.session.session import Clients, Session
+from cloudgpu.cloud.access import Grant, Identity, PermissionResult, PermissionState
 from cloudgpu.errors import AuthError, CloudGpuError
 from cloudgpu.plan.named_resources import ProfileSeen
 from cloudgpu.workers import Workers
@@ -45,8 +45,7 @@ HARMLESS_CALLS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
 """Action -> boto3 service, client method and arguments of a read-only call that tests the permission."""
 _AT_ONCE = 8
 _WOULD_SUCCEED = "DryRunOperation"
-State = Literal["ok", "failed", "unknown"]
-_WORST: Mapping[State, int] = {"failed": 2, "unknown": 1, "ok": 0}
+_WORST: Mapping[PermissionState, int] = {"failed": 2, "unknown": 1, "ok": 0}
 _ACTION: Final = "iam:PassRole"
 
 
@@ -136,15 +135,6 @@ EC2_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "UpdateSecurityGroupRuleDescriptionsIngress": _RULES,
 }
 """EC2 operation -> arguments of its dry run. Operations without an entry need no arguments."""
-
-
-@dataclass(frozen=True)
-class PermissionResult:
-    """Result for one action. `why` explains how the state was determined, or why the state is unknown."""
-
-    action: str
-    state: State
-    why: str
 
 
 def probe_permissions(clients: Clients, identity: Identity, grants: Sequence[Grant]) -> tuple[PermissionResult, ...]:

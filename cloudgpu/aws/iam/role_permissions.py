@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
+from cloudgpu.cloud.access import Grant
 from cloudgpu.plan.named_resources import SPOT_ROLE
 from cloudgpu.text import command
 

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from cloudgpu import bounds
@@ -10,20 +9,10 @@ from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.catalog import load
 from cloudgpu.catalog.quotas import Quota, quota_of
+from cloudgpu.cloud.access import QuotaLimit
 
 _GPU_QUOTAS = (("g5", "on-demand"), ("p4d", "on-demand"), ("g5", "spot"), ("p4d", "spot"), ("p5", "spot"))
 """One instance family and market for each quota that applies to GPU instances."""
-
-
-@dataclass(frozen=True)
-class QuotaLimit:
-    """A vCPU quota in one region. `vcpus` is None if AWS does not report the quota."""
-
-    quota: Quota
-    region: str
-    vcpus: int | None
-
-
 _WITHOUT_CODE: Final = quota_of("p6", "spot")
 """Quota whose code is unknown. It is recognized by the end of its name."""
 _MAX_CORES: Final = 1 << 20

@@ -22,6 +22,7 @@ from cloudgpu.aws.session.errors import RENEWABLE_CODES, RENEWAL, convert_errors
 from cloudgpu.aws.session.recording import CallRecorder
 from cloudgpu.aws.session.retries import NewResources
 from cloudgpu.clock import Clock, require_not_cancelled
+from cloudgpu.cloud.access import Identity
 from cloudgpu.errors import CloudError
 
 _CONNECT_TIMEOUT_S = 5
@@ -89,15 +90,6 @@ class ApiCall:
 OnCall = Callable[[ApiCall], None]
 
 
-@dataclass(frozen=True)
-class Identity:
-    """AWS identity of the caller. `login` is the source of the caller's credentials."""
-
-    account: str
-    arn: str
-    login: CredentialSource
-
-
 class Session:
     """Implementation of `Clients` for one region of a boto3 session."""
 
@@ -146,7 +138,7 @@ class Session:
         """Return the account and ARN to which the credentials belong, and the source of the credentials."""
         with convert_errors("reading the caller's identity"):
             caller = self.client("sts").get_caller_identity()
-        return Identity(str(caller["Account"]), str(caller["Arn"]), self._login)
+        return Identity(str(caller["Account"]), str(caller["Arn"]), self._login.label)
 
     @property
     def _login(self) -> CredentialSource:

@@ -16,8 +16,8 @@ from cloudgpu.aws.resources.storage.association import list_associations
 from cloudgpu.aws.session.errors import convert_response_errors, is_gone
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.storage.buckets import bucket_size, bucket_tags, empty_bucket
-from cloudgpu.aws.storage.storage_tags import STORAGE_TAG, PartKind, StoragePart, TaggedStorage
 from cloudgpu.clock import Clock
+from cloudgpu.cloud.storage import STORAGE_TAG, PartKind, StoragePart, TaggedStorage
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.workers import Workers
 

@@ -18,7 +18,7 @@ from cloudgpu.aws.ec2 import (
 )
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.ec2.instances import Instance
-from cloudgpu.aws.ec2.tagged_types import GLOBAL, SHUTDOWN_S, FoundResource, SearchResult
+from cloudgpu.aws.ec2.tagged_types import SHUTDOWN_S, SearchResult
 from cloudgpu.aws.ec2.tagging import add_missing_tags
 from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.session.recording import recorder_for
@@ -32,10 +32,11 @@ from cloudgpu.backends.aws.new_nodes import NewNodes, Reach
 from cloudgpu.backends.aws.queries import AwsCatalog, AwsImages, AwsQueries, RegistryLogins
 from cloudgpu.backends.aws.storage.cloud import AwsStorage
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.tagged_resource import TaggedResource
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
+from cloudgpu.cloud.resources import GLOBAL, TaggedResource
 from cloudgpu.engine.base import Engine
+from cloudgpu.engine.config import cluster_program_config
 from cloudgpu.engine.direct.operation_timeout import OnWait, WatchedClock, ignore_wait
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, TeardownError, decisive_cause
 from cloudgpu.plan.capacity import ReservationLookup
@@ -195,6 +196,11 @@ class AwsAccount:
         return quotas.vcpus_in_use(self.session(region))
 
     @property
+    def program_settings(self) -> Mapping[str, str]:
+        """The cluster program's settings that the user chose: existing resources to use, and optional features."""
+        return cluster_program_config(self._settings)
+
+    @property
     def requested_engine(self) -> str:
         """Engine selected by the user; empty if the user selected none."""
         return "" if self._settings.explain("engine").origin == "default" else self._settings.engine
@@ -231,7 +237,7 @@ class AwsAccount:
         """Return the lifetimes of a cluster's NAT gateways and Elastic IPs that AWS still reports."""
         return billing_times.network_resource_lifetimes(self.session(region), token)
 
-    def search(self, cluster: str, regions: Sequence[str]) -> Sequence[FoundResource]:
+    def search(self, cluster: str, regions: Sequence[str]) -> Sequence[TaggedResource]:
         """Return all resources with the cluster's tag in these regions and IAM; fail if any search fails."""
         return self.search_each(cluster, (*regions, GLOBAL)).complete()
 
@@ -271,7 +277,7 @@ class AwsAccount:
         """
         instances.terminate(self.session(region), self._watched_clock(on_wait), instance_ids)
 
-    def release(self, found: Sequence[FoundResource], on_wait: OnWait = ignore_wait) -> None:
+    def release(self, found: Sequence[TaggedResource], on_wait: OnWait = ignore_wait) -> None:
         """Delete tagged resources in all regions in parallel and wait until AWS confirms their deletion.
 
         IAM resources are deleted last, when no region uses them anymore. `on_wait` is called every few seconds with the
@@ -300,7 +306,7 @@ class AwsAccount:
         limit_s, hint = SHUTDOWN_S, "run the same command again"
         return WatchedClock(self._clock, what="the deletion", on_wait=on_wait, timeout_s=limit_s, hint=hint)
 
-    def _release_in(self, region: str, found: Sequence[FoundResource], clock: Clock) -> CloudGpuError | None:
+    def _release_in(self, region: str, found: Sequence[TaggedResource], clock: Clock) -> CloudGpuError | None:
         try:
             tag_search.release(self.session(region), found, clock)
         except CloudGpuError as err:

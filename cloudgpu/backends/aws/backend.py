@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -41,15 +40,12 @@ if TYPE_CHECKING:
     from cloudgpu.run.progress import Emit
     from cloudgpu.ssh.base import Host
 
-_ACCOUNT = "cloudgpu.backends.aws.account"
-_OPERATIONS = "cloudgpu.backends.aws.clusters.operations"
-_SWEEP = "cloudgpu.backends.aws.sweep.sweep"
-_STORAGE = "cloudgpu.backends.aws.storage.manage"
-_SESSIONS = "cloudgpu.backends.aws.session_manager"
-
 
 class AwsBackend(Backend):
-    """Clusters of EC2 instances in one account."""
+    """Clusters of EC2 instances in one account.
+
+    Methods import what uses boto3 or paramiko: an offline plan and commands that only read records need neither.
+    """
 
     def __init__(
         self,
@@ -116,14 +112,15 @@ class AwsBackend(Backend):
 
     def clusters(self, context: Context) -> ClusterOperations:
         """Return the operations on clusters, which use the records and the ledger of `context`."""
-        operations: ClusterOperations = import_module(_OPERATIONS).CloudClusters(self.context(context))
-        return operations
+        from cloudgpu.backends.aws.clusters.operations import CloudClusters  # noqa: PLC0415 - see the class
+
+        return CloudClusters(self.context(context))
 
     def context(self, context: Context) -> CloudContext:
         """Return a copy of the context that also contains the cloud account."""
-        shared = {field.name: getattr(context, field.name) for field in fields(Context)}
-        extended: CloudContext = import_module(_ACCOUNT).CloudContext(**shared, cloud=self.cloud)
-        return extended
+        from cloudgpu.backends.aws.account import CloudContext  # noqa: PLC0415 - see the class
+
+        return CloudContext(**{field.name: getattr(context, field.name) for field in fields(Context)}, cloud=self.cloud)
 
     def offers(self, *, offline: bool) -> CloudOffers:
         """Return the source of the account's zones, images, storage and quotas; of cached quotas only if `offline`."""
@@ -134,20 +131,21 @@ class AwsBackend(Backend):
 
     def preview(self, plan: Plan, name: str, requester: Requester) -> Sequence[ResourceForecast]:
         """Return the resources that `up` would create for the plan's first candidate. Changes nothing."""
-        resources: Sequence[ResourceForecast] = import_module(_OPERATIONS).forecast(
-            plan, name, cloud=self.cloud, requester=requester, home=self._home, clock=self._clock
-        )
-        return resources
+        from cloudgpu.backends.aws.clusters.operations import forecast  # noqa: PLC0415 - see the class
+
+        return forecast(plan, name, cloud=self.cloud, requester=requester, home=self._home, clock=self._clock)
 
     def storage(self, context: Context, team: str) -> StorageOperations:
         """Return the operations on storage that outlives clusters."""
-        manager: StorageOperations = import_module(_STORAGE).StorageManager(self.cloud, context, team)
-        return manager
+        from cloudgpu.backends.aws.storage.manage import StorageManager  # noqa: PLC0415 - see the class
+
+        return StorageManager(self.cloud, context, team)
 
     def sweep(self, context: Context, default_region: str) -> Sweep:
         """Return the operations that find and delete leftover resources by their tags."""
-        found: Sweep = import_module(_SWEEP).AccountSweep(self.context(context), self.cloud.images, default_region)
-        return found
+        from cloudgpu.backends.aws.sweep.sweep import AccountSweep  # noqa: PLC0415 - see the class
+
+        return AccountSweep(self.context(context), self.cloud.images, default_region)
 
     def quotas(self) -> QuotaCloud:
         """Return the source of quotas and running vCPUs."""
@@ -206,10 +204,9 @@ def open_backend(environment: BackendEnvironment) -> AwsBackend:
     """Return the backend of the caller's AWS account."""
 
     def open_cloud() -> AwsAccount:
-        cloud: AwsAccount = import_module(_ACCOUNT).connect_aws(
-            environment.settings, environment.environ, environment.clock, environment.calls
-        )
-        return cloud
+        from cloudgpu.backends.aws.account import connect_aws  # noqa: PLC0415 - see the class
+
+        return connect_aws(environment.settings, environment.environ, environment.clock, environment.calls)
 
     return backend_of("aws", "AWS", environment, open_cloud)
 
@@ -223,8 +220,9 @@ def backend_of(
     """Return the backend of an account. Its SSH connections use Session Manager for nodes that require it."""
 
     def open_connections() -> NodeConnections:
-        connections: NodeConnections = import_module(_SESSIONS).node_connections(environment, lambda: backend.cloud)
-        return connections
+        from cloudgpu.backends.aws.session_manager import node_connections  # noqa: PLC0415 - see the class
+
+        return node_connections(environment, lambda: backend.cloud)
 
     backend = AwsBackend((target, description), environment.home, environment.clock, open_cloud, open_connections)
     return backend

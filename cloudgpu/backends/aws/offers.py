@@ -21,8 +21,8 @@ from cloudgpu.state.cooldowns import Cooldowns
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
-    from cloudgpu.aws.storage.storage_tags import TaggedStorage
     from cloudgpu.backends.aws.account import AwsAccount
+    from cloudgpu.cloud.storage import TaggedStorage
     from cloudgpu.targets import Target
 
 

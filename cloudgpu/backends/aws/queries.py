@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from cloudgpu.aws.ec2 import baked_images, instances, machine_images, named_resources
-from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.aws.ec2.registries import EcrLogins
 from cloudgpu.aws.ec2.subnets import region_network, zone_names
 from cloudgpu.aws.ec2.tag_search import ENABLED_EVERYWHERE, enabled_regions
-from cloudgpu.aws.iam.grants import Grant
-from cloudgpu.aws.iam.permission_probe import PermissionResult, denied_role_actions, inspect_profile, probe_permissions
+from cloudgpu.aws.iam.permission_probe import denied_role_actions, inspect_profile, probe_permissions
 from cloudgpu.aws.iam.role_permissions import service_role_names
 from cloudgpu.aws.pricing import offers, prices
-from cloudgpu.aws.pricing.quotas import QuotaLimit, gpu_quotas, vcpu_limits
+from cloudgpu.aws.pricing.quotas import gpu_quotas, vcpu_limits
 from cloudgpu.aws.session.server_time import ServerTime
-from cloudgpu.aws.session.session import Identity, Session
+from cloudgpu.aws.session.session import Session
 from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.clock import Clock
+from cloudgpu.cloud.access import Grant, Identity, PermissionResult, QuotaLimit
+from cloudgpu.cloud.resources import OwnImage
 from cloudgpu.errors import CloudError, CloudGpuError
 from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence, ProfileSeen
 from cloudgpu.plan.network_access import NetworkRequest

@@ -21,8 +21,8 @@ from cloudgpu.targets import is_simulated
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
-    from cloudgpu.aws.ec2.baked_images import OwnImage
-    from cloudgpu.aws.storage.storage_tags import TaggedStorage
+    from cloudgpu.cloud.resources import OwnImage
+    from cloudgpu.cloud.storage import TaggedStorage
     from cloudgpu.state.cluster_record import ClusterIdentity
 
 NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)

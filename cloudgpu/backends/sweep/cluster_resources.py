@@ -9,11 +9,10 @@ from itertools import groupby
 from typing import Any, Final
 
 from cloudgpu import bounds
-from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, OWNER_TAG, TOKEN_TAG
-from cloudgpu.backends.tagged_resource import BillableResource
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.prices import HOURS_PER_MONTH, PricedThing, other_price
 from cloudgpu.clock import utc_text
+from cloudgpu.cloud.resources import CLUSTER_TAG, OWNER_TAG, TOKEN_TAG, TaggedResource
 from cloudgpu.launch.inventory import ALIVE_STATES
 
 _EXPIRES: Final = "cloudgpu:expires-at"
@@ -56,7 +55,7 @@ class ClusterResources:
     run: str
     expires_at: datetime | None
     since: datetime | None
-    things: tuple[BillableResource, ...]
+    things: tuple[TaggedResource, ...]
     hourly_usd: Decimal | None
     spent_usd: Decimal | None
     unpriced: tuple[str, ...]
@@ -75,7 +74,7 @@ class ClusterResources:
         return frozenset({self.owner, *(resource.tags.get(OWNER_TAG, "") for resource in self.things)} - {""})
 
     @property
-    def instances(self) -> tuple[BillableResource, ...]:
+    def instances(self) -> tuple[TaggedResource, ...]:
         """Running and pending instances."""
         return tuple(
             resource for resource in self.things if resource.kind == "instance" and resource.state in ALIVE_STATES
@@ -126,12 +125,10 @@ class ClusterResources:
         }
 
 
-def group_by_cluster(
-    found: Iterable[BillableResource], catalog: Catalog, now: datetime
-) -> tuple[ClusterResources, ...]:
+def group_by_cluster(found: Iterable[TaggedResource], catalog: Catalog, now: datetime) -> tuple[ClusterResources, ...]:
     """Group resources by the cluster's name and token, the most expensive cluster first. Storage is omitted."""
 
-    def key(resource: BillableResource) -> tuple[str, str]:
+    def key(resource: TaggedResource) -> tuple[str, str]:
         return resource.tags[CLUSTER_TAG], resource.tags.get(TOKEN_TAG, "")
 
     tagged = sorted(
@@ -147,7 +144,7 @@ def group_by_cluster(
 
 
 def _cluster(
-    name: str, token: str, things: tuple[BillableResource, ...], catalog: Catalog, now: datetime
+    name: str, token: str, things: tuple[TaggedResource, ...], catalog: Catalog, now: datetime
 ) -> ClusterResources:
     tags = next((resource.tags for resource in things if resource.kind == "instance"), things[0].tags)
     running = [resource for resource in things if resource.kind == "instance" and resource.state in ALIVE_STATES]
@@ -177,7 +174,7 @@ def _cluster(
     )
 
 
-def _expiry(things: Sequence[BillableResource]) -> datetime | None:
+def _expiry(things: Sequence[TaggedResource]) -> datetime | None:
     """Return the latest expiry tag, because an interrupted extension may have updated only some of the tags."""
     expiries = [_utc(resource.tags) for resource in things]
     return max((at for at in expiries if at is not None), default=None)
@@ -190,7 +187,7 @@ def _utc(tags: Mapping[str, str]) -> datetime | None:
         return None
 
 
-def _unreadable_expiry(things: Sequence[BillableResource]) -> str:
+def _unreadable_expiry(things: Sequence[TaggedResource]) -> str:
     """Return the first invalid expiry tag, or an empty string."""
     return next(
         (resource.tags[_EXPIRES] for resource in things if resource.tags.get(_EXPIRES) and _utc(resource.tags) is None),
@@ -198,7 +195,7 @@ def _unreadable_expiry(things: Sequence[BillableResource]) -> str:
     )
 
 
-def _price(instance: BillableResource, catalog: Catalog) -> Decimal | None:
+def _price(instance: TaggedResource, catalog: Catalog) -> Decimal | None:
     """Return an on-demand instance's price in USD per hour; None if unknown or if the instance is not on-demand."""
     instance_type = catalog.types.get(instance.instance_type)
     return (
@@ -208,13 +205,13 @@ def _price(instance: BillableResource, catalog: Catalog) -> Decimal | None:
     )
 
 
-def _public_ip_price(instance: BillableResource) -> Decimal | None:
+def _public_ip_price(instance: TaggedResource) -> Decimal | None:
     """Return the list price in USD per hour of the addresses that AWS assigned to an instance, or None if unknown."""
     price = other_price("public_ipv4_hour_usd", instance.region)
     return price.usd * instance.public_addresses if price else None
 
 
-def _surcharge(resource: BillableResource) -> Decimal | None:
+def _surcharge(resource: TaggedResource) -> Decimal | None:
     """Return the list price in USD per hour of a resource other than an instance, or None if unknown."""
     if resource.kind != "volume":
         price = other_price(_BY_THE_HOUR[resource.kind], resource.region)

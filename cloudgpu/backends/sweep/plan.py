@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.billing.retained_billing import image_monthly_usd
 from cloudgpu.backends.lifecycle.results import leftover_lines
 from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
+from cloudgpu.cloud.resources import GLOBAL
 from cloudgpu.errors import CloudGpuError, TeardownError
 
 if TYPE_CHECKING:
     # Only for annotations: `--help` must not import boto3.
-    from cloudgpu.aws.ec2.baked_images import OwnImage
+    from cloudgpu.cloud.resources import OwnImage
 
 
 def retained_image(image: OwnImage) -> RetainedResource:

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 import typer
 
 from cloudgpu.app.diagnostics.doctor import Diagnosis, DiagnosticReport, machine_checks, run_checks
-from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.grants import policy as document
 from cloudgpu.aws.iam.permissions import GRANTS, SESSION_GRANTS, STORAGE_GRANTS
 from cloudgpu.aws.iam.role_permissions import (
@@ -20,6 +19,7 @@ from cloudgpu.aws.iam.role_permissions import (
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options.shared import Json, OneRegion
 from cloudgpu.cli.terminal.wrapping import wrap_paragraph
+from cloudgpu.cloud.access import Grant
 from cloudgpu.errors import UnfitError
 from cloudgpu.paths import Home
 from cloudgpu.plan.network_access import network_request

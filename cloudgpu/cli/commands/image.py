@@ -9,7 +9,6 @@ import typer
 from cloudgpu.app.images.bake import BakedImage, DeletedImage, ImageBaker, bake_cluster_name, delete_image, image_json
 from cloudgpu.app.planning.planner import plan_error
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.backends.billing.cost_ledger import check_ledger
 from cloudgpu.backends.billing.retained_billing import image_monthly_usd as monthly_usd
 from cloudgpu.cli.context import command_context
@@ -31,6 +30,7 @@ from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.cli.terminal.number_format import age, money
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.cli.terminal.table import Column, Table
+from cloudgpu.cloud.resources import OwnImage
 from cloudgpu.text import command, plural
 
 _COLUMNS = (

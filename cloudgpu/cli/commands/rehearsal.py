@@ -1,29 +1,20 @@
 """`cloudgpu rehearsal`: manage the simulated AWS on this machine."""
 
-from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated
 
 import typer
 
-from cloudgpu.backends.billing.cost_ledger import CostLedger
 from cloudgpu.backends.rehearsal import start_rehearsal
 from cloudgpu.cli.commands import rehearsal_conditions
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.lazy import Deferred, LazyCommand, LazyGroup
+from cloudgpu.cli.lazy import LazyCommand, LazyGroup
 from cloudgpu.cli.options.shared import Json, Yes
 from cloudgpu.cli.render.rehearsal import env_lines, status_json, status_lines
 from cloudgpu.errors import LedgerError
-from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal import reset as cloud_reset
 from cloudgpu.rehearsal.ended_instances import ended_instances
 from cloudgpu.text import command
-
-_record_stop: Deferred[[CostLedger, Mapping[str, datetime], datetime], None] = Deferred(
-    "cloudgpu.backends.billing.cluster_billing.record_stop"
-)
-_pulumi_lines: Deferred[[Home], list[str]] = Deferred("cloudgpu.backends.aws.engines.pulumi_lines")
 
 
 class RehearsalCommands(LazyGroup):
@@ -96,8 +87,10 @@ def _end_costs(context: CliContext, done: str) -> None:
     ended = ended_instances(context.home)
     if not ended:
         return
+    from cloudgpu.backends.billing.cluster_billing import record_stop  # noqa: PLC0415 - imports the ledger
+
     ledger = context.lenient_ledger()
-    _record_stop(ledger, ended, context.clock.now())
+    record_stop(ledger, ended, context.clock.now())
     try:
         ledger.check(done)
     except LedgerError as err:
@@ -136,7 +129,9 @@ def env(
     context = command_context()
     lines = env_lines(start_rehearsal(context.environment))
     if pulumi:
-        lines += _pulumi_lines(context.home)
+        from cloudgpu.backends.aws.engines import pulumi_lines  # noqa: PLC0415 - imports boto3 and the engines
+
+        lines += pulumi_lines(context.home)
     # The output is for `eval`, so a pipe must receive it unchanged; `env_lines` quotes every value.
     context.screen.raw("".join(f"{line}\n" for line in lines))
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from cloudgpu.app.storage.request import StorageOptions, make_storage_request, request_price
-from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedResource, StorageRequest
 from cloudgpu.bounds import MAX_SIZE_GIB
 from cloudgpu.catalog.prices import StoragePrice
@@ -20,6 +19,7 @@ from cloudgpu.cli.terminal.number_format import age, money
 from cloudgpu.cli.terminal.still_running import report_storage_on_signal
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_paragraph
+from cloudgpu.cloud.storage import TaggedStorage
 from cloudgpu.engine.config import read_list_setting, storage_program_config
 from cloudgpu.plan.network_access import GATEWAYS, NetworkRequest, network_request
 from cloudgpu.plan.subnets import MountSubnets, places_by_reason

@@ -3,11 +3,8 @@
 This module imports `train_run.py`, which needs most of cloudgpu, only when training starts.
 """
 
-from cloudgpu.cli.lazy import Deferred
 from cloudgpu.cli.options.groups import with_option_groups
 from cloudgpu.cli.options.train import TrainOptions
-
-_run_training: Deferred[[TrainOptions], None] = Deferred("cloudgpu.cli.commands.train_run.run_training")
 
 
 @with_option_groups
@@ -20,4 +17,6 @@ def train(options: TrainOptions) -> None:
     """
     # Report the most common mistake before the slow imports.
     options.source.require_recipe(options.recipe)
-    _run_training(options)
+    from cloudgpu.cli.commands.train_run import run_training  # noqa: PLC0415 - see the module
+
+    run_training(options)

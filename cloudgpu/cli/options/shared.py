@@ -10,12 +10,24 @@ import typer
 from cloudgpu import bounds
 from cloudgpu.cli import completion
 from cloudgpu.errors import UsageError
-from cloudgpu.targets import Target
+from cloudgpu.targets import TARGETS, Target, find
+
+
+def _known_target(text: str) -> Target:
+    """Return the name of a target, which may be in the table of targets or registered by another package."""
+    if find(text) is None:
+        message = f"{text!r} is not one of {', '.join(map(repr, TARGETS))}."
+        raise ValueError(message)
+    return text
+
 
 On = Annotated[
     Target | None,
     typer.Option(
         "--on",
+        parser=_known_target,
+        metavar=f"<{'|'.join(TARGETS)}>",
+        autocompletion=lambda incomplete: [name for name in TARGETS if name.startswith(incomplete)],
         help="AWS, the simulated AWS on this machine, or your own hosts. Default: the `target` setting.",
     ),
 ]

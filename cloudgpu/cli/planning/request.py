@@ -9,7 +9,6 @@ from cloudgpu.app.planning.registry_images import RegistryImages
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.backends.lifecycle.reuse import matches
 from cloudgpu.cli.context import CliContext
-from cloudgpu.engine.config import cluster_program_config
 from cloudgpu.paths import Home, bundled_folder
 from cloudgpu.plan.network_access import network_request
 from cloudgpu.plan.plan import Plan
@@ -63,7 +62,7 @@ def plan_recipe(
 def preview_requester(context: CliContext) -> Requester:
     """Return the requester for a preview. The public key is empty, because a preview does not create a key pair."""
     settings = context.settings
-    return Requester(settings.owner, settings.team, "", cluster_program_config(settings))
+    return Requester(settings.owner, settings.team, "")
 
 
 def find_reusable_cluster(context: CliContext, plan: Plan) -> str:

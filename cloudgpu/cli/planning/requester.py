@@ -9,6 +9,6 @@ from cloudgpu.ssh.keys import ensure_key
 
 
 def requester(context: CliContext) -> Requester:
-    """Return the owner and team to bill, the public key that nodes authorize, and existing resources to use."""
+    """Return the owner and the team to bill, and the public key that nodes authorize."""
     context.backend().check_access()
     return replace(preview_requester(context), public_key=ensure_key(context.settings.ssh_key).line)

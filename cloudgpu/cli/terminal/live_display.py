@@ -8,15 +8,10 @@ from rich.text import Text
 
 from cloudgpu.cli.open_resources import open_resources
 from cloudgpu.cli.terminal.live_view import LiveView
-from cloudgpu.cli.terminal.output import Line, Output, Region, render_line
+from cloudgpu.cli.terminal.output import Line, render_line
 from cloudgpu.cli.terminal.signals import interruptions
 
 _PER_S = 8
-
-
-def open_display(output: Output, stream: TextIO, view: LiveView) -> Region:
-    """Return the region of a view on the terminal to which `output` writes."""
-    return LiveDisplay(stream, view, colour=output.colour)
 
 
 class LiveDisplay:

@@ -11,7 +11,6 @@ import os
 import shutil
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, Protocol, TextIO
 
 import typer
@@ -71,20 +70,6 @@ class Region(Protocol):
 
     def print(self, text: str) -> None:
         """Write complete lines above the region."""
-
-
-class ProgressView(Protocol):
-    """What shows the progress events of a command; see `progress_display`."""
-
-    @property
-    def rank_lines(self) -> Sequence[Any]:
-        """The last printed lines of ranks, as `RankLine`."""
-
-    def emit(self, event: Any) -> None:  # noqa: ANN401 - the event types are imported with the first event
-        """Show a progress event."""
-
-    def working(self, name: str) -> AbstractContextManager[None]:
-        """Show a stage until the context ends."""
 
 
 _shown_region: Region | None = None

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from cloudgpu.cli.lazy import Deferred
-from cloudgpu.cli.terminal.output import Line
 from cloudgpu.cli.terminal.wrapping import wrap_paragraph
 
 Row = tuple[str, str]
@@ -20,9 +18,3 @@ def plain_panel(title: str, rows: Sequence[Row], columns: int) -> list[str]:
         head = f"  {label:<{label_width}}  "
         lines += wrap_paragraph(head + text, columns, " " * len(head))
     return lines
-
-
-framed_panel: Deferred[[str, Sequence[Row], Mood, int], list[Line]] = Deferred(
-    "cloudgpu.cli.terminal.frame.framed_panel"
-)
-"""Return the lines of the panel, with a frame whose color shows the outcome."""

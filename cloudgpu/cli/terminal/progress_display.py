@@ -14,14 +14,12 @@ from typing import IO, Final, TextIO
 
 from cloudgpu import files
 from cloudgpu.cli import failure_notes
-from cloudgpu.cli.lazy import Deferred
 from cloudgpu.cli.open_resources import open_resources
 from cloudgpu.cli.terminal.live_view import LiveView
 from cloudgpu.cli.terminal.output import (
     Line,
     Output,
     ProgressStyle,
-    ProgressView,
     Region,
     render_line,
     set_shown_region,
@@ -35,9 +33,6 @@ NAME: Final = "progress.log"
 _BUFFERED = 2000
 """Lines that are kept until the folder of the run is known."""
 _MOST_BYTES = 16 << 20
-_open_display: Deferred[[Output, TextIO, LiveView], Region] = Deferred(
-    "cloudgpu.cli.terminal.live_display.open_display"
-)
 _RECENT: Final = 40
 """Number of printed lines of ranks that a reader can find without searching."""
 
@@ -96,11 +91,6 @@ class ProgressLog:
                 log.close()
             except OSError:
                 return
-
-
-def open_progress(out: Output, stream: TextIO, style: ProgressStyle) -> ProgressView:
-    """Return what shows progress events."""
-    return ProgressDisplay(out, stream, style)
 
 
 class ProgressDisplay:
@@ -169,7 +159,10 @@ class ProgressDisplay:
     def _show_region(self, *, active: bool) -> None:
         with self._display_lock:
             if active and self._display is None and self._view is not None:
-                self._display = self._out.region = _open_display(self._out, self._stream, self._view)
+                from cloudgpu.cli.terminal.live_display import LiveDisplay  # noqa: PLC0415 - imports rich
+
+                self._display = LiveDisplay(self._stream, self._view, colour=self._out.colour)
+                self._out.region = self._display
             if self._display is not None:
                 if active:
                     set_shown_region(self._display)  # first, because Ctrl-C may come as soon as the region is drawn

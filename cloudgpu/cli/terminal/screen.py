@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
-from cloudgpu.cli.lazy import Deferred
 from cloudgpu.cli.render.error import detail_lines, error_json
 from cloudgpu.cli.terminal.output import (
     Color,
@@ -15,22 +14,17 @@ from cloudgpu.cli.terminal.output import (
     Line,
     Output,
     ProgressStyle,
-    ProgressView,
     json_text,
     suspend_region,
 )
-from cloudgpu.cli.terminal.panel import Mood, Row, framed_panel, plain_panel
+from cloudgpu.cli.terminal.panel import Mood, Row, plain_panel
 from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.text import printable
 
 if TYPE_CHECKING:
+    from cloudgpu.cli.terminal.progress_display import ProgressDisplay
     from cloudgpu.run.progress import ProgressEvent, RankLine
-
-# Most commands show no progress, and their start would wait for the import of all event types.
-_open_progress: Deferred[[Output, TextIO, ProgressStyle], ProgressView] = Deferred(
-    "cloudgpu.cli.terminal.progress_display.open_progress"
-)
 
 
 class Screen:
@@ -51,7 +45,7 @@ class Screen:
         self._out = Output(self._stream, colour=colour, quits=quits)
         self._verbose = verbose
         self._in_place = self._out.is_terminal and not verbose and not quits and os.environ.get("TERM") != "dumb"
-        self._progress: ProgressView | None = None
+        self._progress: ProgressDisplay | None = None
         self._progress_lock = threading.Lock()
 
     @property
@@ -82,11 +76,14 @@ class Screen:
         with self._shown_progress().working(name):
             yield
 
-    def _shown_progress(self) -> ProgressView:
+    def _shown_progress(self) -> "ProgressDisplay":
         with self._progress_lock:
             if self._progress is None:
+                # Most commands show no progress, and their start would wait for the import of all event types.
+                from cloudgpu.cli.terminal.progress_display import ProgressDisplay  # noqa: PLC0415
+
                 style: ProgressStyle = "in-place" if self._in_place else "verbose" if self._verbose else "lines"
-                self._progress = _open_progress(self._out, self._stream, style)
+                self._progress = ProgressDisplay(self._out, self._stream, style)
             return self._progress
 
     def line(self, text: str = "") -> None:
@@ -116,10 +113,12 @@ class Screen:
 
     def panel(self, title: str, rows: Sequence[Row], mood: Mood) -> None:
         """Write the summary of a long-running command."""
-        columns = self._out.columns
-        self._out.lines(
-            framed_panel(title, rows, mood, columns) if self._out.is_terminal else plain_panel(title, rows, columns)
-        )
+        if not self._out.is_terminal:
+            self._out.lines(plain_panel(title, rows, self._out.columns))
+            return
+        from cloudgpu.cli.terminal.frame import framed_panel  # noqa: PLC0415 - imports rich
+
+        self._out.lines(framed_panel(title, rows, mood, self._out.columns))
 
     def document(self, value: Any) -> None:  # noqa: ANN401
         """Write the JSON document of a command."""

@@ -12,17 +12,26 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from cloudgpu.cli.render.error import failure_json
 from cloudgpu.cli.terminal.output import json_text
 
-if TYPE_CHECKING:
-    from cloudgpu.cli.terminal.screen import Screen
-
 HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 128 + int(signal.SIGINT)
 _UNREAD = 141
+
+
+class CountedDocuments(Protocol):
+    """The part of a screen that tells whether a command still owes its reader a JSON document."""
+
+    @property
+    def json_mode(self) -> bool:
+        """Whether the command writes one JSON document to stdout."""
+
+    @property
+    def documents(self) -> int:
+        """Number of JSON documents that this process has written."""
 
 
 class Interruptions:
@@ -30,7 +39,7 @@ class Interruptions:
 
     def __init__(self) -> None:
         self.first: signal.Signals | None = None
-        self._screen: Screen | None = None
+        self._screen: CountedDocuments | None = None
         self._documents = 0
         self._still_running: Callable[[], list[str]] | None = None
         self._deferring = self._pending = False
@@ -50,7 +59,7 @@ class Interruptions:
         return 128 + int(self.first) if ended and self.first is not None else code
 
     @contextmanager
-    def handle_signals(self, screen: "Screen") -> Iterator[None]:
+    def handle_signals(self, screen: CountedDocuments) -> Iterator[None]:
         """Handle signals while the command runs. A signal that is ignored, as under `nohup`, stays ignored."""
         self.first, self._still_running = None, None
         self._screen, self._documents = screen, screen.documents

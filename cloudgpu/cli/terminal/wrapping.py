@@ -3,9 +3,6 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from cloudgpu.cli.lazy import Deferred
-
-text_columns: Deferred[[str], int] = Deferred("cloudgpu.cli.terminal.wide_characters.text_columns")
 _COMMAND = re.compile(r"(?<=: )cloudgpu(?: [^\s;()`]+)+|(?<=`)cloudgpu(?: [^\s`]+)+")
 """A command in a sentence. It ends at the end of the line or of the clause."""
 _WORD = re.compile(r" *[^ ]+")
@@ -15,7 +12,11 @@ _GLUE = "\0"
 
 def display_width(text: str) -> int:
     """Return the number of terminal columns that printable text occupies."""
-    return len(text) if text.isascii() else text_columns(text)
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # noqa: PLC0415 - most output is ASCII, and rich takes long to import
+
+    return cell_len(text)
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cloudgpu.aws.ec2 import tag_search
-from cloudgpu.aws.ec2.tagged_types import FoundResource
-from cloudgpu.aws.ec2.tagging import CLUSTER_TAG, TOKEN_TAG
 from cloudgpu.aws.resources.fleet import FLEET_TAG, shortfall_error
 from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
+from cloudgpu.cloud.resources import CLUSTER_TAG, TOKEN_TAG, TaggedResource
 from cloudgpu.engine.base import AppliedStack, Event, OnEvent, PreviewStep, Stack
 from cloudgpu.engine.direct.deployment import Registry, is_definite_failure
 from cloudgpu.engine.direct.program.language_host import read_project
@@ -54,7 +53,7 @@ def delete_unrecorded_nodes(
     return tuple(orphan.id for orphan in orphans)
 
 
-def _fleet(row: FoundResource) -> str:
+def _fleet(row: TaggedResource) -> str:
     return row.id if row.kind == "fleet" else row.tags.get(FLEET_TAG, "")
 
 

@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import fcntl
 import gc
-import importlib
 import logging
 import os
 import signal
@@ -167,9 +166,12 @@ class RehearsalServer:
         """Import moto and restore the state. This takes about a second, and the first request waits for it."""
         gc.disable()  # imports create no garbage, and collection takes a fifth of the time
         try:
-            importlib.import_module("cloudgpu.rehearsal.server.botocore_models").share_loader_cache()
-            module = importlib.import_module("cloudgpu.rehearsal.aws_api.simulated_cloud")
-            cloud = module.SimulatedCloud(self._parts)
+            from cloudgpu.rehearsal.server.botocore_models import share_loader_cache  # noqa: PLC0415
+
+            share_loader_cache()
+            from cloudgpu.rehearsal.aws_api.simulated_cloud import SimulatedCloud  # noqa: PLC0415
+
+            cloud = SimulatedCloud(self._parts)
             cloud.restore()
             self._cloud = cloud
         except CloudGpuError as err:

@@ -50,6 +50,14 @@ def test_every_module_is_assigned_to_a_layer(contracts: dict[str, dict]) -> None
     assert {one.strip() for layer in layers for one in layer.split("|")} == modules()
 
 
+def test_everything_that_backends_share_is_independent_of_clouds(contracts: dict[str, dict]) -> None:
+    shared = contracts["backends know nothing of each other"]["layers"][-1]
+    independent = contracts["the interface of the backends and what they share know no cloud"]["source_modules"]
+    folder = {path.stem for path in (ROOT / "cloudgpu/backends").iterdir() if not path.name.startswith("__")}
+    assert {one.strip() for one in shared.split(":")} == folder - {"aws", "factory", "hosts", "rehearsal"}
+    assert {f"cloudgpu.backends.{one.strip()}" for one in shared.split(":")} <= set(independent)
+
+
 def test_mutually_reachable_modules_form_one_cycle(import_cycles: ModuleType) -> None:
     imports = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"f", "d"}, "f": {"e"}, "g": {"a"}}
     assert import_cycles.cycles(imports) == {("a", "b", "c"), ("e", "f")}

@@ -119,6 +119,7 @@ class ScriptedCloud:
     stores: object = field(default_factory=NoStorage)
     on_event: object = None
     before_up: object = staticmethod(lambda stack: None)
+    program_settings: dict = field(default_factory=dict)
 
     def account(self):
         return self.account_id
@@ -302,7 +303,7 @@ class Workspace:
 
     @property
     def provisioning(self):
-        return Provisioning(self.context, Requester(self.owner, "vision", "ssh-ed25519 AAAA", {}))
+        return Provisioning(self.context, Requester(self.owner, "vision", "ssh-ed25519 AAAA"))
 
     @property
     def teardown(self):
@@ -404,7 +405,7 @@ def training(workspace, gang, tmp_path):
         work.mkdir(exist_ok=True)
         (work / "train.py").write_text("print(1)")
         plan = plan_of(*(candidates or [candidate()]), expiry_s=expiry_s, **(sections or {}))
-        requester = Requester(workspace.owner, "vision", "ssh-ed25519 AAAA", {})
+        requester = Requester(workspace.owner, "vision", "ssh-ed25519 AAAA")
         wanted = TrainRequest(plan=plan, recipe_path=work / "recipe.yaml", base=work, cluster=cluster, **request)
         return TrainingRun(workspace.context, requester).train(wanted)
 

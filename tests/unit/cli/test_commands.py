@@ -62,7 +62,7 @@ def test_every_command_that_shows_progress_in_place_has_verbose(path, command):
     if hasattr(command, "commands"):
         return
     source = inspect.getsource(command.callback)
-    in_place = re.search(r"\.working\(|\bStages\(|\bRunWatcher\(|\b_run_training\(", source) is not None
+    in_place = re.search(r"\.working\(|\bStages\(|\bRunWatcher\(|\brun_training\(", source) is not None
     if re.search(r"command_context\([^)]*quits=True", source):  # such as `logs`, which shows the output as lines
         in_place = False
     verbose = [(param.opts, param.help) for param in command.params if param.name == "verbose"]

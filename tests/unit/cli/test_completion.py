@@ -69,7 +69,8 @@ OFFERED = [
 ]
 SHELL = """
 import gc, json, os, sys
-from cloudgpu.cli import completion, recorded_names
+from cloudgpu import settings
+from cloudgpu.cli import completion
 from cloudgpu.cli.main import COMMANDS, entry
 for row in COMMANDS:
     row.load()

@@ -1,23 +1,17 @@
 """Commands are listed from a table and imported only when called."""
 
-import importlib
-import inspect
 import json
 import os
 import pkgutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from types import NoneType
-from typing import Any, get_args, get_type_hints
 
 import pytest
 import typer
 
-import cloudgpu.cli
 from cloudgpu.cli import commands
 from cloudgpu.cli.commands.rehearsal import RehearsalCommands
-from cloudgpu.cli.lazy import Deferred, LazyCommand, LazyGroup
+from cloudgpu.cli.lazy import LazyCommand, LazyGroup
 from cloudgpu.cli.main import COMMANDS, app, main
 
 ROWS = [*COMMANDS, *RehearsalCommands.table]
@@ -173,33 +167,6 @@ def test_command_names_are_listed_without_importing_modules():
     assert group.list_commands(None) == ["broken"]
     with pytest.raises(ModuleNotFoundError):
         group.get_command(None, "broken")
-
-
-def deferred() -> Iterator[tuple[str, Deferred[..., Any], Any]]:
-    """Yield the deferred functions of the CLI with their declared types."""
-    for found in pkgutil.walk_packages(cloudgpu.cli.__path__, "cloudgpu.cli."):
-        module = importlib.import_module(found.name)
-        for name, value in list(vars(module).items()):
-            if isinstance(value, Deferred) and name in inspect.get_annotations(module):
-                yield f"{found.name}.{name}", value, get_type_hints(module)[name]
-
-
-DEFERRED = list(deferred())
-
-
-@pytest.mark.parametrize(("value", "declared"), [found[1:] for found in DEFERRED], ids=[found[0] for found in DEFERRED])
-def test_deferred_function_matches_its_declared_type(value, declared):
-    """No type checker resolves the function from its import path."""
-    function = value.load()
-    hints = get_type_hints(function)
-    parameters = [hints[name] for name in inspect.signature(function).parameters]
-    declared_parameters, declared_result = get_args(declared)
-    assert parameters == list(declared_parameters)
-    assert (declared_result or NoneType) == hints["return"]
-
-
-def test_deferred_function_discovery_finds_known_functions():
-    assert {"cloudgpu.cli.main._set_debug", "cloudgpu.cli.commands.train._run_training"} <= {one[0] for one in DEFERRED}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.app.runs.outcome import metric_json
 from cloudgpu.cli.render.run import exit_code, failure_lines, outcome_rows, outcome_title
-from cloudgpu.cli.terminal import panel
+from cloudgpu.cli.terminal import frame, panel
 from cloudgpu.cli.terminal.output import Output
 from cloudgpu.recipe.schema import Metric
 from cloudgpu.run.metrics import Measured
@@ -137,7 +137,7 @@ def test_failed_candidates_are_shown_with_short_errors(outcome):
 
 
 def drawn(title, rows, mood, columns, *, colour=False):
-    return written(panel.framed_panel(title, rows, mood, columns), colour=colour)
+    return written(frame.framed_panel(title, rows, mood, columns), colour=colour)
 
 
 def test_framed_panel_has_the_same_text_as_plain_panel(outcome):

@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.cli import failure_notes
 from cloudgpu.cli.terminal.output import Output
 from cloudgpu.cli.terminal.progress import STAGES, ProgressPrinter, installer_line, resource_words, shorten_aws_error
-from cloudgpu.cli.terminal.progress_display import open_progress
+from cloudgpu.cli.terminal.progress_display import ProgressDisplay
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.engine.base import Event
 from cloudgpu.run.progress import LogFolder, MetricValue, Note, RankLine, RankOutput, ServiceAddress, StageChange
@@ -141,7 +141,7 @@ def test_address_of_a_service_with_its_token_is_not_kept_in_the_progress_log(tmp
 @pytest.mark.parametrize(("style", "named"), [("in-place", True), ("lines", False), ("verbose", False)])
 def test_failed_command_names_the_progress_log_if_its_messages_were_not_kept_on_the_terminal(tmp_path, style, named):
     stream = io.StringIO()
-    display = open_progress(Output(stream), stream, style)
+    display = ProgressDisplay(Output(stream), stream, style)
     display.emit(LogFolder(tmp_path / "lab"))
     note = f"all progress messages are in {tmp_path / 'lab' / 'progress.log'}"
     assert list(failure_notes.take(5)) == ([note] if named else [])

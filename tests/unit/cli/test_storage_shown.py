@@ -6,7 +6,6 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedResource, StorageRequest
 from cloudgpu.catalog.prices import storage_price
 from cloudgpu.cli.commands.storage import (
@@ -19,6 +18,7 @@ from cloudgpu.cli.commands.storage import (
     subnet_lines,
 )
 from cloudgpu.cli.main import main
+from cloudgpu.cloud.storage import StoragePart, TaggedStorage
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.subnets import MountSubnets, RegionNetwork, SubnetDecision, SubnetSeen
 from cloudgpu.state.storage_records import StorageRecord

@@ -11,7 +11,6 @@ from cloudgpu.app.diagnostics.doctor import Diagnosis, DiagnosticReport
 from cloudgpu.app.matrix.outcome import MatrixOutcome, RowOutcome
 from cloudgpu.app.planning.catalog_refresh import CatalogReading, CatalogStatus, RefreshResult, UnreadPart
 from cloudgpu.app.planning.quota_report import quota_report_lines, report_subjects
-from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.catalog import load
@@ -22,6 +21,7 @@ from cloudgpu.cli.commands.storage import storage_lines
 from cloudgpu.cli.main import main
 from cloudgpu.cli.render import hosts, matrix, offers, plan, rehearsal, status
 from cloudgpu.cli.terminal.screen import Screen
+from cloudgpu.cloud.resources import OwnImage
 from cloudgpu.hosts.host import HostsFile, Jump, OwnHost
 from cloudgpu.plan import planner
 from cloudgpu.plan.candidates.candidate_list import explain_candidates

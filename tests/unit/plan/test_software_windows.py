@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
-from cloudgpu.backends.lifecycle.launch_request import node_kind
+from cloudgpu.backends.aws.clusters.launch_attempt import node_kind
 from cloudgpu.catalog import load
 from cloudgpu.catalog.compatibility import FabricMinimum, FrameworkImage, NgcMonth, Software, TorchWheels, software
 from cloudgpu.catalog.images import bare_image, carried_driver, driver_for

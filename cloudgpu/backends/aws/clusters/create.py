@@ -19,7 +19,7 @@ from cloudgpu.backends.billing.cluster_billing import ClusterBilling, name_in_us
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
 from cloudgpu.backends.lifecycle.credential_wait import CredentialWait
 from cloudgpu.backends.lifecycle.deletion import delete_after_failure
-from cloudgpu.backends.lifecycle.launch_request import Requester, candidates_in_order, new_record, require_applicable
+from cloudgpu.backends.lifecycle.launch_request import Requester, new_record, require_applicable
 from cloudgpu.backends.lifecycle.node_boot import launched, log_folder, save_consoles
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
 from cloudgpu.backends.lifecycle.reuse import (
@@ -103,7 +103,7 @@ class Provisioning:
         self._requester = requester
         self._billing = ClusterBilling(context)
         self._teardown = Teardown(context)
-        self._attempts = CandidateLauncher(context, requester)
+        self._attempts = CandidateLauncher(context, requester.public_key)
 
     def up(
         self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False, retry_s: int = 0
@@ -285,3 +285,16 @@ def authorize_data(context: CloudContext, record: ClusterRecord, recipe: Recipe)
     doing = f"allowing the nodes of cluster {record.name} to access {locations}"
     refused = f"the nodes of cluster {record.name} may not access {locations}"
     return update_in_place(context, record, granted.union(needed).config, doing=doing, refused=refused)
+
+
+def candidates_in_order(plan: Plan, record: ClusterRecord) -> Sequence[Candidate]:
+    """Return the candidates in the order in which to try them.
+
+    The candidate that an interrupted `up` was launching comes first, because its nodes may already exist.
+    """
+
+    def other(candidate: Candidate) -> bool:
+        interrupted = (record.placement.zone, record.placement.instance_type, record.placement.market)
+        return (candidate.zone, candidate.instance_type, candidate.market) != interrupted
+
+    return sorted(plan.candidates, key=other)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from cloudgpu.aws.ec2.tagged_types import GLOBAL, OWNER_TAG
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.ledger_rows import restore_missing_rows
 from cloudgpu.backends.aws.clusters.tag_search import NODE_KINDS, TagSearch, has_token
@@ -17,7 +16,7 @@ from cloudgpu.backends.lifecycle.deletion import (
     remove_local_record,
 )
 from cloudgpu.backends.lifecycle.results import DeletionResult
-from cloudgpu.backends.tagged_resource import TaggedResource
+from cloudgpu.cloud.resources import GLOBAL, OWNER_TAG, TaggedResource
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Note

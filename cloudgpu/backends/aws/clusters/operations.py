@@ -10,12 +10,13 @@ from cloudgpu.backends.aws.account import AwsAccount, CloudContext
 from cloudgpu.backends.aws.clusters.create import Provisioning, reuse_cluster
 from cloudgpu.backends.aws.clusters.delete import Teardown
 from cloudgpu.backends.aws.clusters.extend import ClusterExtender
+from cloudgpu.backends.aws.clusters.launch_attempt import program_choices, record_with_candidate
 from cloudgpu.backends.aws.clusters.ledger_rows import record_node_ends, restore_missing_rows
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh
 from cloudgpu.backends.aws.engines import stack_of
 from cloudgpu.backends.base import ClusterOperations
 from cloudgpu.backends.billing.missing_rows import rows_of
-from cloudgpu.backends.lifecycle.launch_request import Requester, new_record, record_with_candidate
+from cloudgpu.backends.lifecycle.launch_request import Requester, new_record
 from cloudgpu.backends.lifecycle.results import DeletionResult, ExtensionResult, ProvisionedCluster, ResourceForecast
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import PreviewStep
@@ -96,8 +97,9 @@ def forecast(
         new_record(cloud, plan, cluster, requester, "", clock.now()),
         plan,
         plan.candidates[0],
-        replace(requester, public_key=_PLACEHOLDER_KEY),
-        _PLACEHOLDER_CIDR,
+        program_choices(plan.recipe, cloud.program_settings),
+        public_key=_PLACEHOLDER_KEY,
+        ssh_cidr=_PLACEHOLDER_CIDR,
     )
     journal: Path = home.cluster(cluster).journal(record.placement.region).with_name(_NO_JOURNAL)
     stack = replace(stack_of(home, record), journal=journal)

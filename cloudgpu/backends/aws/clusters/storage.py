@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.storage.cloud import retained_storage
 from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.storage import NO_STORAGE, MountableStorage, RetainedResource, StorageOutcome, StorageRequest
+from cloudgpu.cloud.storage import TaggedStorage
 from cloudgpu.engine.config import list_setting
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
 from cloudgpu.node.bootstrap.storage_mounts import Mount, parse_kind

@@ -5,17 +5,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from cloudgpu.aws.ec2.tagged_types import (
-    OWNER_TAG,
     SHUTDOWN_S,
     TERMINATED_STATES,
     TERMINATING_STATES,
-    TOKEN_TAG,
-    FoundResource,
     SearchResult,
 )
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.ledger_rows import record_node_ends
-from cloudgpu.backends.tagged_resource import TaggedResource
+from cloudgpu.cloud.resources import OWNER_TAG, TOKEN_TAG, TaggedResource
 from cloudgpu.engine.direct.operation_timeout import OnWait, ignore_wait
 from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.run.progress import Activity, Note
@@ -126,7 +123,7 @@ class TagSearch:
         if instance_ids:
             self.context.cloud.terminate(region, instance_ids, on_wait)
 
-    def _release(self, name: str, found: Sequence[FoundResource], on_wait: OnWait) -> None:
+    def _release(self, name: str, found: Sequence[TaggedResource], on_wait: OnWait) -> None:
         if not found:
             return
         try:

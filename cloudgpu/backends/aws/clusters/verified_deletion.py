@@ -28,7 +28,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.ledger_rows import (
     LedgerCloser,
@@ -40,7 +39,7 @@ from cloudgpu.backends.aws.clusters.storage import ClusterStorage
 from cloudgpu.backends.aws.clusters.tag_search import RecordedInstances, ResourceFilter, ShuttingDownError, TagSearch
 from cloudgpu.backends.aws.engines import stack_of
 from cloudgpu.backends.storage import NO_STORAGE_OUTCOME, StorageOutcome
-from cloudgpu.backends.tagged_resource import TaggedResource
+from cloudgpu.cloud.resources import GLOBAL, TaggedResource
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.paths import unwritable_error

@@ -11,11 +11,11 @@ from cloudgpu.aws.session.session import Session
 from cloudgpu.aws.storage import discovery
 from cloudgpu.aws.storage.buckets import empty_bucket
 from cloudgpu.aws.storage.objects import require_bucket
-from cloudgpu.aws.storage.storage_tags import MADE_FOR_TAG, TaggedStorage
 from cloudgpu.backends.aws.engines import Engines
 from cloudgpu.backends.billing.retained_billing import capacity_monthly_usd
 from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.clock import Clock
+from cloudgpu.cloud.storage import MADE_FOR_TAG, TaggedStorage
 from cloudgpu.engine.base import Engine
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.network_access import NetworkRequest

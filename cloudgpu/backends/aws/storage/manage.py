@@ -5,13 +5,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from cloudgpu.aws.storage.storage_tags import TaggedStorage, created_at
 from cloudgpu.backends.aws.account import AwsAccount
 from cloudgpu.backends.aws.storage.cloud import list_storage
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.billing.cost_ledger import check_ledger, has_failed
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, storage_spending
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedResource, StorageRequest
+from cloudgpu.cloud.storage import TaggedStorage, created_at
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.config import read_list_setting
 from cloudgpu.engine.lease import ClusterLease

@@ -11,13 +11,12 @@ from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
 
-from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, GLOBAL, TOKEN_TAG
 from cloudgpu.backends.billing.costs import billed_usd
 from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources, group_by_cluster
 from cloudgpu.backends.sweep.plan import SweepDecision, SweepPlan, SweepRequest
-from cloudgpu.backends.tagged_resource import BillableResource
 from cloudgpu.catalog.catalog import Catalog
+from cloudgpu.cloud.resources import CLUSTER_TAG, GLOBAL, TOKEN_TAG, TaggedResource
 from cloudgpu.engine.direct.unanswered_delays import RETRY_PERIOD, delays_at, launch_visible_by
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.text import command
@@ -117,7 +116,7 @@ class RegionSearch:
     """
 
     region: str
-    tagged: Sequence[BillableResource] = ()
+    tagged: Sequence[TaggedResource] = ()
     retained: Sequence[RetainedResource] = ()
     denied: str = ""
     unknown: str = ""
@@ -303,7 +302,7 @@ def _unknown_regions(findings: SweepFindings) -> dict[str, str]:
 
 
 def _ledger_only(
-    findings: SweepFindings, resources: Sequence[BillableResource], searched: Sequence[str]
+    findings: SweepFindings, resources: Sequence[TaggedResource], searched: Sequence[str]
 ) -> tuple[ClusterResources, ...]:
     """Return the clusters that exist only in the ledger."""
     tokens = {resource.tags.get(TOKEN_TAG, "") for resource in resources}

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, GLOBAL
 from cloudgpu.backends.aws.account import AwsAccount, CloudContext
 from cloudgpu.backends.aws.clusters.delete import Teardown
 from cloudgpu.backends.aws.clusters.tag_search import has_token
@@ -28,8 +27,8 @@ from cloudgpu.backends.sweep.plan import (
     SweepResult,
     retained_image,
 )
-from cloudgpu.backends.tagged_resource import TaggedResource
 from cloudgpu.catalog import load as load_catalog
+from cloudgpu.cloud.resources import CLUSTER_TAG, GLOBAL, TaggedResource
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Emit, Note, report_count

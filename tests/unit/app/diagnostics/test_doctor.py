@@ -8,14 +8,11 @@ import pytest
 
 from cloudgpu.app.diagnostics import doctor
 from cloudgpu.app.diagnostics.doctor import Diagnosis, run_checks
-from cloudgpu.aws.iam.grants import Grant
-from cloudgpu.aws.iam.permission_probe import PermissionResult
 from cloudgpu.aws.iam.role_permissions import SPOT, STORAGE_ROLES
-from cloudgpu.aws.pricing.quotas import QuotaLimit
 from cloudgpu.aws.session.credential_errors import CredentialSource
-from cloudgpu.aws.session.session import Identity
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.cli.commands.doctor import diagnostic_lines
+from cloudgpu.cloud.access import Grant, Identity, PermissionResult, QuotaLimit
 from cloudgpu.errors import AuthError, CloudError
 from cloudgpu.paths import Home
 from cloudgpu.plan.subnets import RegionNetwork, SubnetSeen
@@ -27,7 +24,7 @@ GRANTS = (
     Grant("Pass", "hand nodes their identity", ("iam:PassRole",)),
 )
 P, G = quota_of("p4d", "on-demand"), quota_of("g5", "on-demand")
-ANN = Identity("111122223333", "arn:aws:iam::111122223333:user/ann", CredentialSource("research", "sso"))
+ANN = Identity("111122223333", "arn:aws:iam::111122223333:user/ann", CredentialSource("research", "sso").label)
 
 DEFAULT_VPC = RegionNetwork("vpc-1", is_default=True)
 

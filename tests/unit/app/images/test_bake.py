@@ -9,9 +9,9 @@ from email.utils import format_datetime
 import pytest
 
 from cloudgpu.app.images.bake import BakedImage, ImageBaker, _image_id, bake_cluster_name, image_spending
-from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.backends.lifecycle.launch_request import Requester
+from cloudgpu.cloud.resources import OwnImage
 from cloudgpu.errors import UsageError
 from tests.unit.app.conftest import START
 
@@ -87,7 +87,7 @@ class Baker(ImageBaker):
 @pytest.fixture
 def baking(workspace):
     made_at = START + timedelta(seconds=2030)
-    requester = Requester(workspace.owner, "vision", "ssh-ed25519 AAAA", {})
+    requester = Requester(workspace.owner, "vision", "ssh-ed25519 AAAA")
     return Baker(workspace.context, requester, Store(ServerTime(workspace.clock), made_at), Stages())
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from cloudgpu.app.images.bake import ImageBaker, bake_cluster_name, delete_image
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, retained_spending
 from cloudgpu.backends.lifecycle.launch_request import Requester
+from cloudgpu.cloud.resources import OwnImage
 from cloudgpu.errors import AuthError, CloudError, TeardownError, UsageError
 from cloudgpu.state.cluster_record import ClusterIdentity
 from tests.manual_clock import ManualClock
@@ -106,9 +106,7 @@ def test_row_left_by_a_killed_deletion_is_closed_with_the_next_image_of_that_nam
 def test_row_left_by_a_killed_deletion_is_closed_by_the_next_bake(workspace, make):
     bill(workspace)
     workspace.cloud.refusals["us-east-1c"] = CloudError("cannot reach ec2.us-east-1")
-    baker = ImageBaker(
-        workspace.context, Requester("ann", "", "", {}), Images(), Stages(workspace.clock, lambda _: None)
-    )
+    baker = ImageBaker(workspace.context, Requester("ann", "", ""), Images(), Stages(workspace.clock, lambda _: None))
     with pytest.raises(CloudError):
         baker.bake(make.plan(make.candidate()), "base")
     assert rows(workspace)["us-east-1"].state == "closed"

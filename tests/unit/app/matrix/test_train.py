@@ -50,7 +50,7 @@ class MatrixHarness:
 
     @property
     def matrices(self):
-        requester = Requester(self.workspace.owner, "vision", "ssh-ed25519 AAAA", {})
+        requester = Requester(self.workspace.owner, "vision", "ssh-ed25519 AAAA")
         training = TrainingRun(self.workspace.context, requester)
         return MatrixRunner(self.workspace.context, training, requester)
 

@@ -4,7 +4,6 @@ import pytest
 
 from cloudgpu.app.images.bake import DeletedImage
 from cloudgpu.aws.ec2.baked_images import (
-    OwnImage,
     delete_image,
     find_images,
     find_orphaned_snapshots,
@@ -12,6 +11,7 @@ from cloudgpu.aws.ec2.baked_images import (
     wait_for_image,
 )
 from cloudgpu.cli.commands.image import deleted_lines, image_lines
+from cloudgpu.cloud.resources import OwnImage
 from cloudgpu.errors import CloudError
 
 ROW = {

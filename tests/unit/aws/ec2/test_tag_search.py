@@ -5,14 +5,14 @@ import pytest
 from cloudgpu.aws.ec2 import tag_search
 from cloudgpu.aws.ec2.instances import terminate
 from cloudgpu.aws.ec2.tag_search import release
-from cloudgpu.aws.ec2.tagged_types import FoundResource
+from cloudgpu.cloud.resources import TaggedResource
 from cloudgpu.errors import AuthError, CloudError, TeardownError
 
 TAGS = {"cloudgpu:cluster": "demo"}
 
 
-def found(kind, name: str, state: str = "") -> FoundResource:
-    return FoundResource(kind, name, "us-east-1", "n", TAGS, state)
+def found(kind, name: str, state: str = "") -> TaggedResource:
+    return TaggedResource(kind, name, "us-east-1", "n", TAGS, state)
 
 
 def test_release_reports_failed_resource_and_deletes_others(scripted, clock) -> None:

@@ -3,8 +3,7 @@
 import pytest
 
 from cloudgpu.aws.iam.permission_probe import denied_role_actions, inspect_profile
-from cloudgpu.aws.session.credential_errors import CredentialSource
-from cloudgpu.aws.session.session import Identity
+from cloudgpu.cloud.access import Identity
 from cloudgpu.plan.named_resources import ProfileSeen
 
 ROLE = "arn:aws:iam::111122223333:role/gpu"
@@ -27,7 +26,7 @@ def account(scripted, monkeypatch: pytest.MonkeyPatch):
     """An account with the profile `gpu`. The function returns the stub of IAM."""
 
     def with_roles(*names: str, caller: str = USER):
-        identity = Identity("111122223333", caller, CredentialSource("", "env"))
+        identity = Identity("111122223333", caller, "env")
         monkeypatch.setattr(type(scripted), "identity", lambda _: identity, raising=False)
         dates = {"CreateDate": "2026-01-01", "Path": "/"}
         roles = [{"RoleName": name, "RoleId": "AROA" + "A" * 12, "Arn": ROLE, **dates} for name in names]
@@ -98,7 +97,7 @@ ACTIONS = ("iam:CreateInstanceProfile", "iam:CreateRole")
 
 @pytest.fixture
 def caller(scripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    identity = Identity("111122223333", USER, CredentialSource("", "env"))
+    identity = Identity("111122223333", USER, "env")
     monkeypatch.setattr(type(scripted), "identity", lambda _: identity, raising=False)
 
 

@@ -4,16 +4,15 @@ from typing import Any
 import pytest
 
 from cloudgpu.aws.iam import permission_probe
-from cloudgpu.aws.iam.grants import REQUEST_HAS_TAG, RESOURCE_HAS_TAG, Grant
+from cloudgpu.aws.iam.grants import REQUEST_HAS_TAG, RESOURCE_HAS_TAG
 from cloudgpu.aws.iam.permission_probe import probe_permissions
-from cloudgpu.aws.session.credential_errors import CredentialSource
-from cloudgpu.aws.session.session import Identity
+from cloudgpu.cloud.access import Grant, Identity
 
 LOOK = Grant("Look", "look", ("ec2:DescribeVpcs",))
 MAKE = Grant("Make", "make", ("ec2:CreateSecurityGroup",), ("arn:aws:ec2:*:*:security-group/*",), REQUEST_HAS_TAG)
 END = Grant("End", "end", ("ec2:TerminateInstances",), ("arn:aws:ec2:*:*:*",), RESOURCE_HAS_TAG)
 PASS = Grant("Pass", "pass", ("iam:PassRole",), ("arn:aws:iam::*:role/cloudgpu-*",))
-USER = Identity("111122223333", "arn:aws:iam::111122223333:user/ann", CredentialSource("", "env"))
+USER = Identity("111122223333", "arn:aws:iam::111122223333:user/ann", "env")
 
 
 def simulation(grant: Grant, resource: str, decisions: dict[str, str], context: list[dict[str, Any]]) -> Any:
@@ -60,13 +59,13 @@ def test_assumed_role_session_is_simulated_with_full_role_arn(scripted) -> None:
     row = {"EvalActionName": "ec2:DescribeVpcs", "EvalDecision": "allowed"}
     asked = {"PolicySourceArn": arn, "ActionNames": ["ec2:DescribeVpcs"], "ResourceArns": ["*"], "ContextEntries": []}
     iam.add_response("simulate_principal_policy", {"EvaluationResults": [row]}, asked)
-    session = Identity("1", "arn:aws:sts::111122223333:assumed-role/gpu/ann@example.org", CredentialSource("", "sso"))
+    session = Identity("1", "arn:aws:sts::111122223333:assumed-role/gpu/ann@example.org", "sso")
     assert [one.state for one in probe_permissions(scripted, session, (LOOK,))] == ["ok"]
     scripted.done()
 
 
 def test_root_user_is_allowed_without_simulation(scripted) -> None:
-    root = Identity("1", "arn:aws:iam::111122223333:root", CredentialSource("", "env"))
+    root = Identity("1", "arn:aws:iam::111122223333:root", "env")
     assert {one.state for one in probe_permissions(scripted, root, (LOOK, PASS))} == {"ok"}
 
 

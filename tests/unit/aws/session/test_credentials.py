@@ -135,7 +135,7 @@ def test_role_is_assumed_once_for_all_regions(config: Path, sts: HTTPServer) -> 
     session = opened("gpu")
     session.endpoint = CloudEndpoint(f"http://127.0.0.1:{sts.server_address[1]}")
     identity = session.identity()
-    assert identity.login.label == "profile gpu, assumed role"
+    assert identity.login == "profile gpu, assumed role"
     assert session.in_region("eu-west-1").account() == "111122223333"
     assert sts.seen == [("AssumeRole", "BASE"), ("GetCallerIdentity", "ASSUMED"), ("GetCallerIdentity", "ASSUMED")]
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.ec2.baked_images import OwnImage, find_orphaned_snapshots
+from cloudgpu.aws.ec2.baked_images import find_orphaned_snapshots
 from cloudgpu.aws.pricing import quotas
 from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler, invoke
 from cloudgpu.aws.session.errors import UNREACHABLE
+from cloudgpu.cloud.resources import OwnImage
 from cloudgpu.errors import CloudError
 from tests.unit.fuzz.shapes import FakeClients
 

@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.aws.ec2 import instances, tag_search
-from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
+from cloudgpu.aws.ec2.tagged_types import SearchResult
 from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws import account
 from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
+from cloudgpu.cloud.resources import GLOBAL, TaggedResource
 from cloudgpu.errors import AuthError, CloudError, TeardownError
 from tests.manual_clock import ManualClock
 from tests.unit.aws.conftest import *  # noqa: F403 - a session that moto answers
@@ -109,9 +110,9 @@ def test_every_region_is_searched_and_failed_ones_are_named(backend, monkeypatch
     def search_region(session, cluster):
         if session.region == "eu-west-1":
             raise CloudError("eu-west-1 does not answer")
-        return SearchResult((FoundResource("instance", f"i-{session.region}", session.region, "", {}),))
+        return SearchResult((TaggedResource("instance", f"i-{session.region}", session.region, "", {}),))
 
-    iam = FoundResource("role", "cloudgpu-demo", GLOBAL, "", {})
+    iam = TaggedResource("role", "cloudgpu-demo", GLOBAL, "", {})
     monkeypatch.setattr(tag_search, "search_region", search_region)
     monkeypatch.setattr(tag_search, "search_iam", lambda _session, _cluster: SearchResult((iam,)))
     everywhere = ("us-east-1", "us-west-2", "us-east-1")
@@ -135,7 +136,7 @@ def test_failures_in_several_regions_are_combined_into_one_error(backend, monkey
         raise TeardownError(f"{session.region} failed", left=[resource.id for resource in found])
 
     monkeypatch.setattr(tag_search, "release", release)
-    found = [FoundResource("volume", f"vol-{region}", region, "", {}) for region in ("us-east-1", "us-west-2")]
+    found = [TaggedResource("volume", f"vol-{region}", region, "", {}) for region in ("us-east-1", "us-west-2")]
     with pytest.raises(TeardownError, match="us-east-1 failed; us-west-2 failed") as caught:
         backend.release(found)
     assert caught.value.left == ("vol-us-east-1", "vol-us-west-2")
@@ -144,8 +145,8 @@ def test_failures_in_several_regions_are_combined_into_one_error(backend, monkey
 def test_tags_are_written_in_the_region_of_each_resource(backend, launch):
     here, there = launch(), launch("us-west-2")
     found = [
-        FoundResource("instance", here, "us-east-1", "", {}),
-        FoundResource("instance", there, "us-west-2", "", {}),
+        TaggedResource("instance", here, "us-east-1", "", {}),
+        TaggedResource("instance", there, "us-west-2", "", {}),
     ]
     backend.retag(found, {"cloudgpu:expires-at": "2026-11-22T05:00:00Z"})
     for resource in found:

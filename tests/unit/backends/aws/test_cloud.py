@@ -8,11 +8,11 @@ import pytest
 
 from cloudgpu.aws.ec2.host_keys import ConsoleOutput
 from cloudgpu.aws.ec2.instances import Instance
-from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource
 from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws import account, addresses, new_nodes
 from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
+from cloudgpu.cloud.resources import GLOBAL, TaggedResource
 from cloudgpu.errors import AuthError, CloudError, ConnectError, TeardownError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.run.progress import Activity, Note
@@ -175,8 +175,8 @@ def test_instance_that_ends_before_becoming_reachable_is_reported(aws):
 
 
 def test_failed_region_does_not_stop_release_in_other_regions(aws):
-    found = [FoundResource("role", "cloudgpu-demo", GLOBAL, "", {})]
-    found += [FoundResource("volume", f"vol-{region}", region, "", {}) for region in ("us-east-1", "eu-west-1")]
+    found = [TaggedResource("role", "cloudgpu-demo", GLOBAL, "", {})]
+    found += [TaggedResource("volume", f"vol-{region}", region, "", {}) for region in ("us-east-1", "eu-west-1")]
     aws.broken = {"eu-west-1": TeardownError("1 of 1 could not be ended", left=["vol-eu-west-1"])}
     with pytest.raises(TeardownError) as caught:
         aws.cloud.release(found)

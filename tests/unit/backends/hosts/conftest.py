@@ -180,7 +180,7 @@ class Lab:
 
     @property
     def provisioning(self):
-        return HostProvisioning(self.context, Requester("ann", "vision", "", {}))
+        return HostProvisioning(self.context, Requester("ann", "vision", ""))
 
     @property
     def teardown(self):

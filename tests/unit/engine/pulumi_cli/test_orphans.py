@@ -3,7 +3,7 @@
 import pytest
 
 from cloudgpu.aws.ec2 import tag_search
-from cloudgpu.aws.ec2.tagged_types import FoundResource
+from cloudgpu.cloud.resources import TaggedResource
 from cloudgpu.engine.pulumi_cli.engine import delete_unrecorded_nodes
 
 TAGS = {"cloudgpu:cluster": "demo", "cloudgpu:token": "t1"}
@@ -13,11 +13,11 @@ TAGS = {"cloudgpu:cluster": "demo", "cloudgpu:token": "t1"}
 def cloud(monkeypatch):
     class Cloud:
         found = (
-            FoundResource("instance", "i-1", "r", "", {"aws:ec2:fleet-id": "fleet-1"}),
-            FoundResource("instance", "i-2", "r", "", {"aws:ec2:fleet-id": "fleet-2"}),
-            FoundResource("fleet", "fleet-1", "r", "", {}),
-            FoundResource("fleet", "fleet-2", "r", "", {}),
-            FoundResource("security-group", "sg-1", "r", "", {}),
+            TaggedResource("instance", "i-1", "r", "", {"aws:ec2:fleet-id": "fleet-1"}),
+            TaggedResource("instance", "i-2", "r", "", {"aws:ec2:fleet-id": "fleet-2"}),
+            TaggedResource("fleet", "fleet-1", "r", "", {}),
+            TaggedResource("fleet", "fleet-2", "r", "", {}),
+            TaggedResource("security-group", "sg-1", "r", "", {}),
         )
 
         def __init__(self):

@@ -6,13 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.backends.aws.clusters.create import Provisioning, reuse_cluster
-from cloudgpu.backends.lifecycle.launch_request import (
-    Requester,
-    new_record,
-    program_choices,
-    record_with_candidate,
-)
+from cloudgpu.backends.aws.clusters.create import reuse_cluster
+from cloudgpu.backends.aws.clusters.launch_attempt import program_choices, record_with_candidate
+from cloudgpu.backends.lifecycle.launch_request import Requester, new_record
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import (
     AuthError,
@@ -27,6 +23,13 @@ from cloudgpu.errors import (
     UsageError,
 )
 from cloudgpu.plan.plan import Finding
+
+KEY = "ssh-ed25519 AAAA"
+
+
+def at_candidate(record, plan, candidate, chosen=()):
+    """Return the record of a launch of this candidate."""
+    return record_with_candidate(record, plan, candidate, dict(chosen), public_key=KEY, ssh_cidr="192.0.2.1/32")
 
 
 def ups(workspace):
@@ -75,9 +78,10 @@ def test_up_waits_for_new_credentials_while_its_nodes_boot(workspace, make, monk
 def test_tags_of_the_recipe_and_the_settings_reach_the_program(workspace, make, settings, recipe, expected):
     plan = make.plan(make.candidate())
     plan = replace(plan, recipe=plan.recipe.model_copy(update={"tags": recipe}))
-    requester = Requester("ann", "vision", "ssh-ed25519 AAAA", {"tags": settings})
+    requester = Requester("ann", "vision", KEY)
     record = new_record(workspace.cloud, plan, "demo", requester, "", workspace.clock.now())
-    config = record_with_candidate(record, plan, plan.candidates[0], requester, "").placement.config
+    chosen = program_choices(plan.recipe, {"tags": settings})
+    config = at_candidate(record, plan, plan.candidates[0], chosen).placement.config
     assert (json.loads(config["tags"]) if "tags" in config else None) == expected
 
 
@@ -86,7 +90,7 @@ def test_too_many_tags_together_are_an_error(workspace, make):
     plan = replace(plan, recipe=plan.recipe.model_copy(update={"tags": {f"a{index}": "" for index in range(20)}}))
     existing = {"tags": json.dumps({f"b{index}": "" for index in range(20)})}
     with pytest.raises(UsageError, match="the tags of the settings and the recipe: 40 tags"):
-        program_choices(plan.recipe, Requester("ann", "vision", "", existing))
+        program_choices(plan.recipe, existing)
 
 
 def test_up_waits_for_capacity_block_start_before_recording(workspace, make):
@@ -184,10 +188,10 @@ def test_up_after_kill_continues_with_same_token_and_expiry(workspace, make):
 def test_launch_that_fails_for_the_disks_key_stops_and_names_the_key(workspace, make, existing, named):
     refused = LaunchError("instance i-1 terminated: Client error on launch", code="Client.InternalError", hint="policy")
     workspace.cloud.refusals = {"us-east-1c": refused}
-    requester = Requester(owner="ada", team="", public_key="ssh-ed25519 AAAA", existing=existing)
+    workspace.cloud.program_settings = existing
     zones = ("us-east-1c", "us-east-1d")
     with pytest.raises(LaunchError) as caught:
-        Provisioning(workspace.context, requester).up(make.plan(*map(make.candidate, zones)), "demo")
+        workspace.provisioning.up(make.plan(*map(make.candidate, zones)), "demo")
     assert named in caught.value.message
     assert ups(workspace) == ["us-east-1c"]
     assert workspace.records.clusters() == []
@@ -249,14 +253,10 @@ def test_resumed_attempt_keeps_the_image_of_its_first_launch(workspace, make):
     first = replace(make.candidate(), image="ami-1", image_parameter=parameter)
     newer, elsewhere = replace(first, image="ami-2"), replace(first, image="ami-2", region="us-west-2")
     another = replace(first, image="ami-3", image_parameter="/another")
-    requester = Requester("ann", "vision", "ssh-ed25519 AAAA", {})
     plan = make.plan(first)
-    record = record_with_candidate(
-        workspace.provisioning._new_record(plan, "demo", ""), plan, first, requester, "192.0.2.1/32"
-    )
+    record = at_candidate(workspace.provisioning._new_record(plan, "demo", ""), plan, first)
     images = [
-        record_with_candidate(record, plan, candidate, requester, "192.0.2.1/32").placement.config["image"]
-        for candidate in (newer, elsewhere, another)
+        at_candidate(record, plan, candidate).placement.config["image"] for candidate in (newer, elsewhere, another)
     ]
     assert (record.placement.config["image"], images) == ("ami-1", ["ami-1", "ami-2", "ami-3"])
 
@@ -318,7 +318,6 @@ def test_interrupted_cluster_of_an_earlier_version_keeps_how_its_nodes_are_launc
     assert (launched["efaLayout"], launched["tagsInCall"]) == ("separate", "true")
     earlier = {name: value for name, value in launched.items() if name not in ("efaLayout", "tagsInCall")}
     interrupted = replace(record, placement=replace(record.placement, config=earlier))
-    requester = Requester(owner="ada", team="", public_key="ssh-ed25519 AAAA")
-    again = record_with_candidate(interrupted, plan, plan.candidates[0], requester, "198.51.100.7/32")
+    again = at_candidate(interrupted, plan, plan.candidates[0])
     assert again.placement.config["efaLayout"] == "combined"
     assert "tagsInCall" not in again.placement.config

@@ -7,12 +7,12 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.aws.session.server_time import ServerTime
-from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
 from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.backends.storage import RetainedResource, StorageOutcome
 from cloudgpu.cli.render.cluster import deletion_lines
+from cloudgpu.cloud.storage import StoragePart, TaggedStorage
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan.subnets import RegionNetwork, SubnetSeen

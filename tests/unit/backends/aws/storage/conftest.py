@@ -7,10 +7,10 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.aws.session.server_time import ServerTime
-from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.storage import StorageRequest
+from cloudgpu.cloud.storage import StoragePart, TaggedStorage
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import (
     BadRequestError,
