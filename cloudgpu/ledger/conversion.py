@@ -6,8 +6,7 @@ from dataclasses import fields
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.ledger.attribution import RunInterval
-from cloudgpu.ledger.billing import Charge
+from cloudgpu.ledger.billing import Charge, RunInterval
 from cloudgpu.ledger.entry import LedgerEntry, Part, PartEnd, Spending, Surcharge, from_text
 
 EntryAttempt = tuple[str, int]

@@ -18,8 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cloudgpu.ledger.attribution import NO_VALUE, RunInterval
-from cloudgpu.ledger.billing import Charge, ParsedPrices
+from cloudgpu.ledger.billing import NO_VALUE, Charge, ParsedPrices, RunInterval
 from cloudgpu.ledger.billing import charges as charges_of
 from cloudgpu.ledger.conversion import (
     SPENDING_COLUMNS,
