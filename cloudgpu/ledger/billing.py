@@ -1,6 +1,6 @@
 """Compute costs per second in whole micro-dollars, and attribute them to runs, idle time and days.
 
-The minimum is one minute. Runs that overlap share the time equally, and the pieces of a charge always add up to its bill.
+The minimum is one minute. Runs that overlap share the time equally, and the pieces of a charge add up to its bill.
 """
 
 import math

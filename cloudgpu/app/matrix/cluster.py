@@ -12,7 +12,7 @@ from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords
+from cloudgpu.state.run_records import MatrixRecord, MatrixRecords
 from cloudgpu.text import command
 
 

@@ -19,8 +19,8 @@ from cloudgpu.plan.plan import Finding, Plan
 from cloudgpu.recipe.loader import LoadedRecipe
 from cloudgpu.recipe.matrix import Axis, Combination, axis_fields, label_combinations
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
 from cloudgpu.state.record_store import RecordStore
+from cloudgpu.state.run_records import MatrixRecord, MatrixRow
 from cloudgpu.text import command
 
 _OF_THE_CLUSTER: Final = frozenset({"schema", "name", "resources", "storage", "budget"})

@@ -29,8 +29,7 @@ from cloudgpu.errors import AuthError, BusyError, CloudGpuError, LedgerError, St
 from cloudgpu.run.progress import Note
 from cloudgpu.state.documents import write_durably
 from cloudgpu.state.identifiers import new_run_id
-from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords, MatrixRow
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import MatrixRecord, MatrixRecords, MatrixRow, RunRecord
 from cloudgpu.text import command
 
 _STOPS_ALL = (StateError, LedgerError, AuthError, BusyError)

@@ -20,7 +20,7 @@ from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.data.copies import Files, RemoteFile
 from cloudgpu.run.data.s3_transfers import NO_SUCH_KEY, list_resume_files
 from cloudgpu.ssh.transfer.local_tree import files_to_send
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import plural, printable
 from cloudgpu.workers import Workers

@@ -30,7 +30,7 @@ from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.state.identifiers import derive_secret
 from cloudgpu.state.record_store import RecordStore
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from cloudgpu.text import command
 
 _TOKEN_LETTERS = 40

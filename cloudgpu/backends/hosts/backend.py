@@ -33,7 +33,7 @@ from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, connect_all, run_on_all
 from cloudgpu.ssh.host_key import ShownKey, shown_key
 from cloudgpu.ssh.known_hosts import authority_note
-from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.nodes import stored_inventory
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.targets import Target
 from cloudgpu.text import command, printable

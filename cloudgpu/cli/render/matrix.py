@@ -14,7 +14,7 @@ from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.recipe.field_types import DurationS
 from cloudgpu.run.metrics import Measured
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.matrix_records import MatrixRecord
+from cloudgpu.state.run_records import MatrixRecord
 from cloudgpu.text import command, plural
 
 _INTERRUPTED = 130

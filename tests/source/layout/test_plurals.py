@@ -31,7 +31,7 @@ CHECKED = {
     "rehearsal/nodes/fleet.py": "LIMIT_DAYS",
     "run/containers/images.py": "len(agents)",
     "ssh/fanout.py": "nodes",
-    "state/node_logs.py": "len(saved)",
+    "state/nodes.py": "len(saved)",
 }
 """Counts that cannot be 1 at that place, or whose singular the line before handles."""
 

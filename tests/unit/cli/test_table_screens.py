@@ -37,7 +37,7 @@ from cloudgpu.rehearsal.client import NodeInfo, RehearsalClient, RehearsalStatus
 from cloudgpu.rehearsal.faults.scripts import FaultScript
 from cloudgpu.run.metrics import Measured
 from cloudgpu.state.catalog_snapshots import History, SnapshotEntry
-from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
+from cloudgpu.state.run_records import MatrixRecord, MatrixRow
 from tests.screens import screens
 
 HERE = Path(__file__).parent

@@ -10,8 +10,7 @@ from cloudgpu.plan import saved_plan
 from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.state.catalog_snapshots import SnapshotEntry
-from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import MatrixRecord, MatrixRow, RunRecord
 from cloudgpu.state.storage_records import AttachedStorage, StorageRecord
 from tests.cluster_records import cluster_record
 from tests.manual_clock import ManualClock

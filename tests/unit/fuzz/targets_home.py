@@ -35,10 +35,9 @@ from cloudgpu.state import user_ssh_config
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots, SnapshotEntry
 from cloudgpu.state.cluster_record import ClusterRecord, file_content
 from cloudgpu.state.cooldowns import Cooldowns
-from cloudgpu.state.inventories import stored_inventory
-from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords
+from cloudgpu.state.nodes import stored_inventory
 from cloudgpu.state.record_store import RecordStore
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import MatrixRecord, MatrixRecords, RunRecord
 from cloudgpu.state.storage_records import StorageRecord, StorageRecords
 from cloudgpu.targets import TARGETS as CLOUD_TARGETS
 from tests.manual_clock import ManualClock

@@ -11,7 +11,7 @@ from cloudgpu.paths import Home
 from cloudgpu.recipe import loader
 from cloudgpu.recipe.matrix import combinations, read_axes
 from cloudgpu.state.record_store import RecordStore
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from tests.cluster_records import cluster_record
 from tests.unit.app.plan_on import nowhere, plan_on
 

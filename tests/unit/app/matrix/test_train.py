@@ -16,7 +16,7 @@ from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, ConnectError, StateError, TeardownError, UsageError
 from cloudgpu.recipe.matrix import Axis, Combination
 from cloudgpu.recipe.schema import digest
-from cloudgpu.state.matrix_records import MatrixRecords
+from cloudgpu.state.run_records import MatrixRecords
 
 AXES = (Axis("way", ("a", "b", "c")), Axis("size", ("1",)))
 COMBINATIONS = tuple((("way", way), ("size", "1")) for way in "abc")
