@@ -7,7 +7,7 @@ from functools import cache
 from typing import Literal
 
 from cloudgpu.catalog.catalog import read_data_file
-from cloudgpu.recipe.storage_kinds import StorageKind
+from cloudgpu.recipe.sources import StorageKind
 
 ItemKind = Literal["nodes", "disks", "addresses", "gateway", "transfer", "storage"]
 """Category of a cost item in a plan or bill."""

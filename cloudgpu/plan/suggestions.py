@@ -22,9 +22,8 @@ from cloudgpu.plan.checks.software_torch import backends_for, series_for
 from cloudgpu.plan.plan import Finding, Plan, SuggestedChange
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.substitutes import Kinship, offered_elsewhere, substitutes
+from cloudgpu.recipe import rules, text_rules
 from cloudgpu.recipe.field_types import DurationS
-from cloudgpu.recipe.rules import registry as rules
-from cloudgpu.recipe.rules import text as text_rules
 from cloudgpu.recipe.schema import PythonEnvironment, Recipe, to_plain_values
 from cloudgpu.recipe.set_option import assign
 from cloudgpu.text import SHELL_WORD, command

@@ -14,7 +14,7 @@ from cloudgpu.backends.base import Backend
 from cloudgpu.errors import BadRequestError, CloudGpuError, RecipeError, UsageError
 from cloudgpu.files import MANIFEST_BYTES, open_for_reading, read_text
 from cloudgpu.node.agent.fetch.bounded_http import REDIRECTS, Client, SourceResponse, must_block_local, redirect_url
-from cloudgpu.recipe.rules.data import find_unusable_name
+from cloudgpu.recipe.data_rules import find_unusable_name
 from cloudgpu.recipe.schema import Data, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.data.copies import Files, RemoteFile

@@ -19,8 +19,8 @@ from cloudgpu.launch.inventory import default_local_port, loopback_address
 from cloudgpu.node.agent.fetch.bounded_http import MinimumSpeed, apply_limits
 from cloudgpu.node.agent.masking import Mask
 from cloudgpu.paths import Home, RunPaths
+from cloudgpu.recipe.launch_rules import endpoints
 from cloudgpu.recipe.launch_sections import Endpoint, SideService
-from cloudgpu.recipe.rules.launch import endpoints
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.template import variable_name
 from cloudgpu.run.agent_messages import Chunk, Verdict

@@ -11,7 +11,7 @@ from cloudgpu.bounds import MAX_VOLUME_GIB
 from cloudgpu.catalog.prices import StoragePrice, storage_price
 from cloudgpu.catalog.unsupported import unsupported_partition
 from cloudgpu.errors import UsageError
-from cloudgpu.recipe.storage_kinds import (
+from cloudgpu.recipe.sources import (
     LUSTRE_STEP_GIB,
     SMALLEST_LUSTRE_GIB,
     Deployment,

@@ -13,7 +13,7 @@ from cloudgpu.backends.billing.missing_rows import has_failed, reopen_row
 from cloudgpu.catalog.prices import HOURS_PER_MONTH, storage_price
 from cloudgpu.clock import Clock
 from cloudgpu.ledger.entry import LedgerEntry, Spending, Surcharge
-from cloudgpu.recipe.storage_kinds import KINDS
+from cloudgpu.recipe.sources import STORAGE_KINDS
 from cloudgpu.state.identifiers import BackendIdentity
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.targets import is_simulated
@@ -168,7 +168,7 @@ def restore_storage_rows(ledger: CostLedger, records: Iterable[StorageRecord], c
 
 def storage_spending(record: StorageRecord) -> RetainedSpending:
     """Return the spending for storage. Its monthly price is None if the storage grows with its content."""
-    kind = next((kind for kind in KINDS if kind == record.kind), None)
+    kind = next((kind for kind in STORAGE_KINDS if kind == record.kind), None)
     price = storage_price(kind, record.region, record.config.get("deployment", "")) if kind else None
     size = record.config.get("sizeGib")
     return RetainedSpending(

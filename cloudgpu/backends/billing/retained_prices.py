@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from cloudgpu.catalog.prices import shipped_price, storage_price
-from cloudgpu.recipe.storage_kinds import KINDS
+from cloudgpu.recipe.sources import STORAGE_KINDS
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
@@ -29,7 +29,7 @@ def storage_monthly_usd(stored: TaggedStorage) -> Decimal | None:
 
 def capacity_monthly_usd(stored: TaggedStorage, size_gib: Decimal | None) -> Decimal | None:
     """Return the monthly cost of this capacity in USD; None if the size or price is unknown, 0 if no data exists."""
-    kind = next((kind for kind in KINDS if kind == stored.kind), None)
+    kind = next((kind for kind in STORAGE_KINDS if kind == stored.kind), None)
     if stored.data is None:
         return Decimal(0)
     price = storage_price(kind, stored.region, stored.data.deployment.lower()) if kind else None

@@ -23,7 +23,7 @@ from cloudgpu.cli.terminal.wrapping import wrap_paragraph
 from cloudgpu.engine.config import read_list_setting, storage_program_config
 from cloudgpu.plan.network_access import GATEWAYS, NetworkRequest, network_request
 from cloudgpu.plan.subnets import MountSubnets, places_by_reason
-from cloudgpu.recipe.storage_kinds import Deployment, StorageKind
+from cloudgpu.recipe.sources import Deployment, StorageKind
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.targets import as_target, is_simulated
 from cloudgpu.text import command, plural

@@ -13,8 +13,7 @@ from cloudgpu.plan.network_access import GATEWAYS
 from cloudgpu.plan.plan import Severity, StorageSeen
 from cloudgpu.plan.storage import existing_storage, is_new, possibly_existing_storage
 from cloudgpu.recipe.problem import format_path
-from cloudgpu.recipe.sources import source_of
-from cloudgpu.recipe.storage_kinds import FILE_SYSTEMS
+from cloudgpu.recipe.sources import FILE_SYSTEMS, source_of
 from cloudgpu.text import command
 
 SYSTEM_GIB: Final = 10

@@ -7,9 +7,9 @@ from typing import Final
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.named_resources import ImageSeen
 from cloudgpu.plan.plan import Severity
-from cloudgpu.recipe.rules.launch import flag_problems, hides_the_system
-from cloudgpu.recipe.rules.text import LAUNCHER_VARIABLES
+from cloudgpu.recipe.launch_rules import flag_problems, hides_the_system
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.text_rules import LAUNCHER_VARIABLES
 from cloudgpu.text import command
 
 _PUBLIC: Final = ("nvcr.io/nvidia/", "public.ecr.aws/")

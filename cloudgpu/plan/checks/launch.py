@@ -7,10 +7,10 @@ from typing import Final
 
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.plan import Severity
+from cloudgpu.recipe.launch_rules import samples_per_step
 from cloudgpu.recipe.launch_sections import HEAD_LAUNCHERS, LOCAL_KINDS, RANK_PER_NODE_LAUNCHERS, kvstore_kind
-from cloudgpu.recipe.rules.launch import samples_per_step
-from cloudgpu.recipe.rules.text import RUN_PORTS
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.text_rules import RUN_PORTS
 from cloudgpu.text import command, plural
 
 RANKS_ON_ONE_MACHINE = 16

@@ -17,8 +17,8 @@ from cloudgpu.plan.costs import SHORTEST_CHARGE_S, CostItem, items_besides_nodes
 from cloudgpu.plan.named_resources import DatasetSeen, NamedResources
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
+from cloudgpu.recipe import rules
 from cloudgpu.recipe.document import field_problems
-from cloudgpu.recipe.rules import registry as rules
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()

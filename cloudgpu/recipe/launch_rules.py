@@ -15,9 +15,9 @@ from cloudgpu.errors import RecipeError
 from cloudgpu.recipe import template
 from cloudgpu.recipe.launch_sections import DIST_KINDS, LOCAL_KINDS, RANK_PER_NODE_LAUNCHERS, Endpoint, kvstore_kind
 from cloudgpu.recipe.problem import FieldPath, Problem, suggestion
-from cloudgpu.recipe.rules.text import RUN_PORTS
 from cloudgpu.recipe.schema import Environment, Recipe, Scalar
 from cloudgpu.recipe.template import variable_name
+from cloudgpu.recipe.text_rules import RUN_PORTS
 
 _PLACEHOLDER: Final = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 _LAUNCHERS_WITH_SERVERS = ("kvstore", "tf-config")

@@ -10,8 +10,15 @@ from typing import Final
 from cloudgpu.bounds import MAX_VOLUME_GIB
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Data, Make, Recipe
-from cloudgpu.recipe.sources import COPIED, MOUNTED, Source, source_of
-from cloudgpu.recipe.storage_kinds import LUSTRE_STEP_GIB, SMALLEST_LUSTRE_GIB, is_lustre_size
+from cloudgpu.recipe.sources import (
+    COPIED,
+    LUSTRE_STEP_GIB,
+    MOUNTED,
+    SMALLEST_LUSTRE_GIB,
+    Source,
+    is_lustre_size,
+    source_of,
+)
 
 _MAX_NAME_BYTES: Final = 255
 """Maximum length of a path component on every file system that nodes use."""

@@ -11,8 +11,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from cloudgpu.recipe import template
-from cloudgpu.recipe.problem import FieldPath, Problem, suggestion
-from cloudgpu.recipe.rules.data import (
+from cloudgpu.recipe.data_rules import (
     checkpoint_target_problems,
     data_source_problems,
     dataset_target_problems,
@@ -21,7 +20,7 @@ from cloudgpu.recipe.rules.data import (
     storage_make_problems,
     storage_mount_problems,
 )
-from cloudgpu.recipe.rules.launch import (
+from cloudgpu.recipe.launch_rules import (
     argument_size_problems,
     kvstore_problems,
     parameter_server_problems,
@@ -33,6 +32,7 @@ from cloudgpu.recipe.rules.launch import (
     service_reference_problems,
     setup_problems,
 )
+from cloudgpu.recipe.problem import FieldPath, Problem, suggestion
 from cloudgpu.recipe.schema import Environment, Recipe
 
 _LONGEST_WORK_S: Final = 100 * 366 * 86400
