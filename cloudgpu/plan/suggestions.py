@@ -15,7 +15,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from cloudgpu.catalog import Gpu
-from cloudgpu.catalog.images import driver_for
+from cloudgpu.catalog.catalog import driver_for
 from cloudgpu.errors import RecipeError
 from cloudgpu.plan.checks.container_and_driver import container_choices
 from cloudgpu.plan.checks.software_torch import backends_for, series_for

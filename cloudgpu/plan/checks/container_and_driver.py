@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudgpu.catalog import Catalog, Gpu, InstanceType
+from cloudgpu.catalog.catalog import driver_for
 from cloudgpu.catalog.compatibility import Fit, FrameworkImage, NgcMonth, Software, container_fit, month_of, release_of
-from cloudgpu.catalog.images import driver_for
 from cloudgpu.plan.checks.rule import Reason, rule
 from cloudgpu.plan.checks.software_torch import runs_code, torch_misfit, wheels_named, wheels_of
 from cloudgpu.plan.node_software import node_driver

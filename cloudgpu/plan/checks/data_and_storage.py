@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import Final
 
-from cloudgpu.catalog.images import unpacked_gib
+from cloudgpu.catalog.catalog import unpacked_gib
 from cloudgpu.catalog.prices import other_price
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.named_resources import DatasetSeen

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from cloudgpu.catalog.catalog import carried_driver
 from cloudgpu.catalog.compatibility import release_of
-from cloudgpu.catalog.images import carried_driver
 from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.checks.container_and_driver import image_support
 from cloudgpu.plan.checks.software_torch import nearest_build, packages_requiring_torch, torch_misfit

@@ -10,8 +10,8 @@ from packaging.specifiers import SpecifierSet
 
 from cloudgpu.backends.lifecycle.launch_request import node_kind
 from cloudgpu.catalog import load
+from cloudgpu.catalog.catalog import bare_image, carried_driver, driver_for
 from cloudgpu.catalog.compatibility import FabricMinimum, FrameworkImage, NgcMonth, Software, TorchWheels, software
-from cloudgpu.catalog.images import bare_image, carried_driver, driver_for
 from cloudgpu.node.bootstrap import bootstrap_script
 from cloudgpu.node.bootstrap.rendering import EFA_INSTALLER
 from cloudgpu.plan import planner
