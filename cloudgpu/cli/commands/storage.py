@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cloudgpu.app.storage.request import StorageOptions, make_storage_request, request_price
+from cloudgpu.app.storage import StorageOptions, make_storage_request, request_price
 from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, StorageRequest, StorageRow
 from cloudgpu.bounds import MAX_SIZE_GIB

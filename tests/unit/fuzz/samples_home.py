@@ -4,9 +4,9 @@ from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+from cloudgpu.app.planning import plan_files
 from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, Retirement, TypeFacts
 from cloudgpu.launch.inventory import Node
-from cloudgpu.plan import saved_plan
 from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.state.catalog_snapshots import SnapshotEntry
@@ -153,12 +153,12 @@ CANDIDATE = Candidate(
     beside=(DISK,),
     source="AWS price list",
 )
-PLAN = saved_plan.StoredPlan(
+PLAN = plan_files.StoredPlan(
     NOW.isoformat(),
     "1.0",
     "/r/recipe.yaml",
     ("nodes=2",),
     "us-east-1",
-    saved_plan.PlanInputs("aws", "123456789012", "", "r", "w", "c"),
+    plan_files.PlanInputs("aws", "123456789012", "", "r", "w", "c"),
     {"nodes": 2, "ranks_per_node": 1, "expiry_s": 3600, "starts_at": None, "candidates": [CANDIDATE.as_json()]},
 )

@@ -306,7 +306,7 @@ def test_cost_is_kept_when_another_process_deletes_the_cluster(harness, monkeypa
     def delete_elsewhere(context, cluster):
         context.clusters.delete(cluster.name, cluster.placement.region)
 
-    monkeypatch.setattr("cloudgpu.app.matrix.cluster.delete_or_wait", delete_elsewhere)
+    monkeypatch.setattr("cloudgpu.app.matrix.train.delete_or_wait", delete_elsewhere)
     harness.gang.before["follow"] = lambda: harness.workspace.clock.sleep(600)
     outcome = harness.run()
     assert sum(Decimal(usd) for usd in outcome.record.spent.values()) > 0
