@@ -3,17 +3,43 @@
 from dataclasses import replace
 from datetime import datetime
 from decimal import ROUND_CEILING, Decimal
+from typing import Final
 
 from cloudgpu.plan.candidates import host_sets
 from cloudgpu.plan.candidates.candidate_list import CandidateList, find_candidates
 from cloudgpu.plan.capacity import usable_seconds
-from cloudgpu.plan.checks.registry import findings
+from cloudgpu.plan.checks import (
+    account_and_market,
+    data_and_storage,
+    environment,
+    hardware_and_network,
+    hosts,
+    launch,
+    results,
+)
+from cloudgpu.plan.checks.check import Check, CheckInput
 from cloudgpu.plan.costs import total_usd
 from cloudgpu.plan.node_software import NodeSoftware, software_for
-from cloudgpu.plan.plan import Expected, Plan
+from cloudgpu.plan.plan import Expected, Finding, Plan, Severity
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.suggestions import with_remedies
 from cloudgpu.recipe.schema import Recipe, digest
+
+_CHECK_MODULES: Final = (
+    hardware_and_network,
+    hosts,
+    account_and_market,
+    environment,
+    data_and_storage,
+    launch,
+    results,
+)
+CHECKS: Final[tuple[Check, ...]] = tuple(
+    value for module in _CHECK_MODULES for value in vars(module).values() if isinstance(value, Check)
+)
+"""Every check, in the order in which findings of equal severity are shown: that of the modules and their text."""
+SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "unknown", "note")
+"""All severities, most severe first. `unknown` means that the check could not run: it neither passed nor failed."""
 
 
 def build_plan(question: PlannerInput) -> Plan:
@@ -41,6 +67,14 @@ def plan_with_findings(question: PlannerInput) -> Plan:
         uploads=question.quotes.survey.uploads,
     )
     return replace(plan, findings=findings(question, field, plan))
+
+
+def findings(question: PlannerInput, field: CandidateList, plan: Plan) -> tuple[Finding, ...]:
+    """Return the findings of every check that applies to the target, without duplicates, errors first."""
+    case = CheckInput(question, field, plan)
+    checks = [check for check in CHECKS if check.on_hosts or question.hosts is None]
+    unique = dict.fromkeys(finding for check in checks for finding in check.findings(case))
+    return tuple(sorted(unique, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 def _expiry_s(question: PlannerInput) -> int:

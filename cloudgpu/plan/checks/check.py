@@ -59,5 +59,5 @@ class Check:
 
 
 def check(name: str, severity: Severity, about: str, *, on_hosts: bool = True) -> Callable[[Find], Check]:
-    """Turn a function into a check. Only checks in `registry.CHECKS` are run."""
+    """Turn a function into a check. The planner runs the checks of the modules that it lists."""
     return lambda find: Check(name, severity, about, find, on_hosts)

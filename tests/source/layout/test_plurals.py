@@ -26,7 +26,7 @@ CHECKED = {
     "cli/commands/cost.py": "report.omitted",
     "node/agent/gang/spec.py": "gang.nodes",
     "plan/checks/launch.py": "total",
-    "plan/checks/market_and_budget.py": "nodes",
+    "plan/checks/account_and_market.py": "nodes",
     "recipe/matrix.py": "count",
     "rehearsal/nodes/fleet.py": "LIMIT_DAYS",
     "run/containers/images.py": "len(agents)",

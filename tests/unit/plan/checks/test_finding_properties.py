@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.plan.capacity import VcpuHeadroom
-from cloudgpu.plan.checks.registry import SEVERITIES
 from cloudgpu.plan.named_resources import DatasetSeen, NamedResources
 from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.planner import SEVERITIES
 from cloudgpu.recipe.schema import Recipe, to_plain_values
 from cloudgpu.recipe.set_option import assign
 from tests.unit.plan.checks.table import TABLE
