@@ -88,9 +88,9 @@ class LocalOffers(Offers):
     root: Path
     offline: bool
 
-    def quote(self, question: PlannerInput) -> PlannerInput:
+    def quote(self, planner_input: PlannerInput) -> PlannerInput:
         seen = {} if self.offline else {slot.name: self._look() for slot in SLOTS}
-        return replace(question, hosts=HostsView(HostsFile(Path("local"), SLOTS), seen))
+        return replace(planner_input, hosts=HostsView(HostsFile(Path("local"), SLOTS), seen))
 
     def _look(self) -> HostSeen:
         try:

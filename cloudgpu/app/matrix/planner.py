@@ -130,8 +130,8 @@ def _separate_clusters_hint(recipe: str, axis: Axis, axes: Sequence[Axis]) -> st
 
 def _plan(combination: Combination, lead: Planned, ask: Callable[[Combination], Planned]) -> Plan:
     """Plan a combination. Reuse the cloud's responses for the lead plan if the queries would be the same."""
-    if _queried_fields(combination.recipe) == _queried_fields(lead.question.recipe):
-        return planner.build_plan(replace(lead.question, recipe=combination.recipe))
+    if _queried_fields(combination.recipe) == _queried_fields(lead.inputs.recipe):
+        return planner.build_plan(replace(lead.inputs, recipe=combination.recipe))
     return ask(combination).plan
 
 

@@ -237,7 +237,7 @@ class Planned:
     plan: Plan
     path: Path
     base: Path
-    question: PlannerInput
+    inputs: PlannerInput
     """The planner's input, including the responses of the cloud."""
 
 
@@ -289,10 +289,10 @@ def make_plan(request: PlanRequest, backend: Backend) -> Planned:
         regions = offers.known_regions(recipe, catalog, default_region)
         survey = request.preflight.survey(recipe, loaded.base, regions, offers.inspector())
         quotes = replace(quotes, survey=replace(survey, changed_params=tuple(changed_params(loaded, recipe))))
-    question = PlannerInput(recipe, backend.target, catalog, quotes, default_region, request.today, request.network)
-    question = replace(question, engine=request.engine)
-    question = offers.quote(question)
-    return Planned(planner.build_plan(question), loaded.path, loaded.base, question)
+    inputs = PlannerInput(recipe, backend.target, catalog, quotes, default_region, request.today, request.network)
+    inputs = replace(inputs, engine=request.engine)
+    inputs = offers.quote(inputs)
+    return Planned(planner.build_plan(inputs), loaded.path, loaded.base, inputs)
 
 
 def with_all_regions(recipe: Recipe, regions: Sequence[str]) -> Recipe:

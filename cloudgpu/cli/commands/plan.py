@@ -130,11 +130,11 @@ def _resource_lines(forecasts: "Sequence[ResourceForecast] | None") -> list[str]
 
 
 def _explanation_lines(planned: Planned, width: int | None) -> list[str]:
-    return ["", *explanation_lines(planned.plan, explain_candidates(planned.question), width)]
+    return ["", *explanation_lines(planned.plan, explain_candidates(planned.inputs), width)]
 
 
 def _explanation_json(planned: Planned) -> dict[str, Any]:
-    return explanation_json(explain_candidates(planned.question))
+    return explanation_json(explain_candidates(planned.inputs))
 
 
 @with_option_groups
@@ -158,11 +158,11 @@ def offers(
     context = command_context(json=json, target=on, region=region, allowed_paths=changes.allowed_paths)
     require_launches(context.settings.target, "offers")
     planned = plan_recipe(context, recipe, changes.assignments, offline=offline, all_regions=all_regions)
-    verdicts = explain_candidates(planned.question)
+    verdicts = explain_candidates(planned.inputs)
     if json:
-        context.screen.document(offers_json(planned.plan, planned.question, verdicts))
+        context.screen.document(offers_json(planned.plan, planned.inputs, verdicts))
     else:
-        lines = offers_lines(planned.plan, planned.question, verdicts, context.screen.width)
+        lines = offers_lines(planned.plan, planned.inputs, verdicts, context.screen.width)
         context.screen.lines([*lines, *remedy_lines(planned.plan)])
     if not planned.plan.candidates:
         raise typer.Exit(NoCapacityError.exit_code)

@@ -24,7 +24,7 @@ _HEADWAY_S = 10
 @check("named", "error", "A missing key, role or network is reported before anything is launched.", on_hosts=False)
 def named_resources_exist(case: CheckInput) -> Iterator[Issue]:
     """Report resources named in the settings that are missing or could not be checked."""
-    survey = case.question.quotes.survey
+    survey = case.inputs.quotes.survey
     if survey.regions_unknown:
         yield Issue(f"cannot tell which regions the account has enabled: {survey.regions_unknown}", severity="unknown")
     for resource in survey.named:
@@ -49,7 +49,7 @@ def named_resources_exist(case: CheckInput) -> Iterator[Issue]:
 )
 def instance_profile_usable(case: CheckInput) -> Iterator[Issue]:
     """Report an instance profile without a role, one that the caller may not pass, and what its role does not allow."""
-    seen = case.question.quotes.survey.profile
+    seen = case.inputs.quotes.survey.profile
     if seen is None:
         return
     if not seen.role:
@@ -71,7 +71,7 @@ def instance_profile_usable(case: CheckInput) -> Iterator[Issue]:
 @check("role-permissions", "warning", "A denied IAM call makes every launch fail after the network has been created.")
 def roles_can_be_made(case: CheckInput) -> Iterator[Issue]:
     """Report denied calls for the creation of a cluster's roles, if the policy simulator may be used."""
-    denied = case.question.quotes.survey.denied_role_actions
+    denied = case.inputs.quotes.survey.denied_role_actions
     if denied:
         message = f"your policies deny {', '.join(denied)}, which create the roles of a cluster (IAM policy simulation)"
         fix = "set instance_profile, and expiry_schedule_role or expiry_schedule = false, to use existing roles"
@@ -81,7 +81,7 @@ def roles_can_be_made(case: CheckInput) -> Iterator[Issue]:
 @check("tags", "error", "AWS rejects every launch with more tags than a resource can have.", on_hosts=False)
 def tags_fit(case: CheckInput) -> Iterator[Issue]:
     """Report tags that are valid in the settings and in the recipe, but not together."""
-    problem = case.question.quotes.survey.tags_problem
+    problem = case.inputs.quotes.survey.tags_problem
     if problem:
         yield Issue(f"the tags of the settings and the recipe: {problem}", "remove some of them")
 
@@ -89,14 +89,14 @@ def tags_fit(case: CheckInput) -> Iterator[Issue]:
 @check("region-origin", "note", "A cluster in an unexpected region is far from its data, and other quotas apply.")
 def region_origin(case: CheckInput) -> Iterator[Issue]:
     """Tell which setting or variable determines the region, if the recipe does not."""
-    question, origin = case.question, case.question.quotes.survey.region_origin
-    if origin is None or question.recipe.resources.regions or question.recipe.resources.zones:
+    inputs, origin = case.inputs, case.inputs.quotes.survey.region_origin
+    if origin is None or inputs.recipe.resources.regions or inputs.recipe.resources.zones:
         return
     if origin:
-        yield Issue(f"region {question.default_region}: {origin}")
+        yield Issue(f"region {inputs.default_region}: {origin}")
     else:
         fix = "set the region in the settings, in AWS_REGION or in your AWS profile, or use --region"
-        yield Issue(f"region {question.default_region}: the default, because no setting names one", fix)
+        yield Issue(f"region {inputs.default_region}: the default, because no setting names one", fix)
 
 
 @check(
@@ -107,8 +107,8 @@ def region_origin(case: CheckInput) -> Iterator[Issue]:
 )
 def spot_role_exists(case: CheckInput) -> Iterator[Issue]:
     """Report a missing service-linked role for spot. AWS creates it at the first launch, if the caller may do so."""
-    survey = case.question.quotes.survey
-    if "spot" not in case.question.markets:
+    survey = case.inputs.quotes.survey
+    if "spot" not in case.inputs.markets:
         return
     if survey.service_roles_unknown:
         message = f"cannot tell whether the account has the role {SPOT_ROLE}: {survey.service_roles_unknown}"
@@ -126,7 +126,7 @@ def spot_role_exists(case: CheckInput) -> Iterator[Issue]:
 )
 def quota_sufficient(case: CheckInput) -> Iterator[Issue]:
     """Report insufficient quota headroom, or a quota that could not be read."""
-    catalog, quotes = case.question.catalog, case.question.quotes
+    catalog, quotes = case.inputs.catalog, case.inputs.quotes
     if not quotes.live and not quotes.quotas:
         return
     for candidate in case.field.candidates:
@@ -155,11 +155,11 @@ def _shortage(headroom: VcpuHeadroom | None, quota: Quota, region: str, needed: 
 @check("offline", "unknown", "Checks that need the cloud never count as passed in an offline plan.", on_hosts=False)
 def account_queried(case: CheckInput) -> Iterator[Issue]:
     """Report which account data was not queried for an offline plan."""
-    quotes = case.question.quotes
+    quotes = case.inputs.quotes
     if quotes.live:
         return
     checked = quotes.survey.datasets
-    in_s3 = any(data.name not in checked for data in case.question.recipe.data if data.source.startswith("s3://"))
+    in_s3 = any(data.name not in checked for data in case.inputs.recipe.data if data.source.startswith("s3://"))
     skipped = [
         "zones",
         "subnets",
@@ -173,7 +173,7 @@ def account_queried(case: CheckInput) -> Iterator[Issue]:
 @check("zones", "unknown", "The catalog's zones may differ from this account's zones.", on_hosts=False)
 def zones_queried(case: CheckInput) -> Iterator[Issue]:
     """Report regions whose zones could not be queried."""
-    for region, why in case.question.quotes.zones_unknown.items():
+    for region, why in case.inputs.quotes.zones_unknown.items():
         if any(candidate.region == region for candidate in case.field.candidates):
             yield Issue(f"cannot tell which zones of {region} offer the types, so the catalog's zones are tried: {why}")
 
@@ -181,7 +181,7 @@ def zones_queried(case: CheckInput) -> Iterator[Issue]:
 @check("budget", "error", "The worst-case cost (price times expiry) must not exceed the recipe's budget.")
 def within_budget(case: CheckInput) -> Iterator[Issue]:
     """Report a worst-case cost above the budget, or a missing budget."""
-    plan, cap = case.plan, case.question.recipe.budget.max_usd
+    plan, cap = case.plan, case.inputs.recipe.budget.max_usd
     worst = plan.worst_case_usd
     if worst is None:
         return
@@ -200,20 +200,20 @@ def within_budget(case: CheckInput) -> Iterator[Issue]:
 @check("price-age", "warning", "AWS may have changed a price that was read a month ago.", on_hosts=False)
 def prices_fresh(case: CheckInput) -> Iterator[Issue]:
     """Report prices that were read more than 30 days ago."""
-    question = case.question
+    inputs = case.inputs
     read_on = [candidate.priced_on for candidate in case.field.candidates]
-    stale = [day for day in read_on if question.today - day > PRICES_STALE]
+    stale = [day for day in read_on if inputs.today - day > PRICES_STALE]
     if stale:
-        age = (question.today - min(stale)).days
+        age = (inputs.today - min(stale)).days
         message = f"the oldest price was read on {min(stale).isoformat()}, {plural(age, 'day')} ago"
-        yield Issue(message, severity="note" if question.rehearsed else "warning")
+        yield Issue(message, severity="note" if inputs.rehearsed else "warning")
 
 
 @check("expiry", "warning", "Nodes that expire before the run starts cost money and do nothing.", on_hosts=False)
 def expiry_long_enough(case: CheckInput) -> Iterator[Issue]:
     """Report an expiry below ten minutes, because nodes need several minutes to boot."""
-    expiry = case.question.recipe.budget.expiry
-    if expiry < SHORTEST_RUN_S and not case.question.rehearsed:
+    expiry = case.inputs.recipe.budget.expiry
+    if expiry < SHORTEST_RUN_S and not case.inputs.rehearsed:
         message = f"the expiry is {expiry}, but nodes need several minutes to boot"
         yield Issue(message, command("--set", f"budget.expiry={DurationS(SHORTEST_RUN_S)}"))
 
@@ -236,7 +236,7 @@ def expiry_reaches(case: CheckInput) -> Iterator[Issue]:
 )
 def no_capacity_lately(case: CheckInput) -> Iterator[Issue]:
     """Report candidates that recently had no capacity. Capacity may return, so they are tried last, not excluded."""
-    refused = case.question.quotes.refused
+    refused = case.inputs.quotes.refused
     ages_s = [(candidate, refused.get(candidate.key)) for candidate in case.field.candidates]
     last = ", tried last" if any(age_s is None for _, age_s in ages_s) else ""
     for candidate, age_s in ages_s:
@@ -253,44 +253,44 @@ def no_capacity_lately(case: CheckInput) -> Iterator[Issue]:
 )
 def reservation_terms(case: CheckInput) -> Iterator[Issue]:
     """Report the cost and start of a reservation, and whether the run is shortened because the reservation ends."""
-    question = case.question
-    reservation, now = question.quotes.reservation, question.quotes.asked_at
+    inputs = case.inputs
+    reservation, now = inputs.quotes.reservation, inputs.quotes.asked_at
     if reservation is None or now is None:
-        if question.recipe.resources.reservation and not question.quotes.live:
-            message = f"{question.recipe.resources.reservation} was not checked: its zone, start and end are unknown"
+        if inputs.recipe.resources.reservation and not inputs.quotes.live:
+            message = f"{inputs.recipe.resources.reservation} was not checked: its zone, start and end are unknown"
             yield Issue(message, "plan without --offline", "warning")
         return
     if not case.field.candidates:
         return
-    if case.plan.expiry_s < min(SHORTEST_RUN_S, int(question.recipe.budget.expiry)):
+    if case.plan.expiry_s < min(SHORTEST_RUN_S, int(inputs.recipe.budget.expiry)):
         yield Issue(f"{reservation.id} ends too soon for a run: AWS terminates its nodes 30 minutes before the end")
-    for line in reservation_notes(reservation, now, int(question.recipe.budget.expiry)):
+    for line in reservation_notes(reservation, now, int(inputs.recipe.budget.expiry)):
         yield Issue(line, severity="note")
 
 
 @check("spot", "warning", "A spot interruption must not lose the work, and spot prices change.", on_hosts=False)
 def spot_is_safe(case: CheckInput) -> Iterator[Issue]:
     """Report spot capacity without a checkpoint, and spot prices that were not read today."""
-    question = case.question
-    if "spot" not in question.markets:
+    inputs = case.inputs
+    if "spot" not in inputs.markets:
         return
-    if question.recipe.checkpoint is None:
+    if inputs.recipe.checkpoint is None:
         message = "spot nodes can be interrupted with two minutes' notice, but the recipe has no checkpoint"
         yield Issue(message, "--set resources.market=on-demand")
     spot = [candidate for candidate in case.field.candidates if candidate.market == "spot"]
-    if any(candidate.priced_on != question.today for candidate in spot):
+    if any(candidate.priced_on != inputs.today for candidate in spot):
         message = "spot prices change: the worst case uses the highest observed price, or the on-demand price"
-        yield Issue(message, severity="note" if question.rehearsed else "warning")
+        yield Issue(message, severity="note" if inputs.rehearsed else "warning")
 
 
 @check("grace", "warning", "A checkpoint that is not complete before the node terminates is lost.")
 def checkpoint_in_time(case: CheckInput) -> Iterator[Issue]:
     """Report a grace period that is longer than the spot notice or the expiry allows."""
-    checkpoint = case.question.recipe.checkpoint
+    checkpoint = case.inputs.recipe.checkpoint
     if checkpoint is None:
         return
     grace = checkpoint.grace
-    if "spot" in case.question.markets and grace > _NOTICE_S - _HEADWAY_S:
+    if "spot" in case.inputs.markets and grace > _NOTICE_S - _HEADWAY_S:
         message = f"checkpoint.grace is {grace}, but spot nodes terminate two minutes after the notice"
         yield Issue(message, "--set checkpoint.grace=90s")
     if grace >= case.plan.expiry_s:
@@ -305,12 +305,12 @@ def gang_launch_possible(case: CheckInput) -> Iterator[Issue]:
     `single_availability_zone` but does not send them: see `expandSpotOptionsRequest` in
     internal/service/ec2/ec2_fleet.go of hashicorp/terraform-provider-aws, on which the provider is based.
     """
-    question, nodes = case.question, case.plan.nodes
-    if question.engine != "pulumi" or nodes == 1 or "spot" not in question.markets:
+    inputs, nodes = case.inputs, case.plan.nodes
+    if inputs.engine != "pulumi" or nodes == 1 or "spot" not in inputs.markets:
         return
     message = f"the pulumi engine cannot launch {nodes} spot nodes all or none: the provider sends no minimum for spot"
     direct = "--engine direct"
-    fix = f"{direct}, or --set resources.market=on-demand" if question.market == "spot" else direct
+    fix = f"{direct}, or --set resources.market=on-demand" if inputs.market == "spot" else direct
     yield Issue(f"{message}, so a partial launch would be billed", fix)
 
 
@@ -322,11 +322,11 @@ def gang_launch_possible(case: CheckInput) -> Iterator[Issue]:
 )
 def placement_possible(case: CheckInput) -> Iterator[Issue]:
     """Report a placement group with spot or reserved capacity. Capacity Blocks do not use a placement group."""
-    nodes, markets = case.plan.nodes, case.question.markets
+    nodes, markets = case.plan.nodes, case.inputs.markets
     if nodes == 1 or not case.field.candidates:
         return
     if "reservation" in markets:
-        reservation = case.question.recipe.resources.reservation
+        reservation = case.inputs.recipe.resources.reservation
         message = f"the {nodes} nodes use a new placement group, but {reservation} was not created in it"
         yield Issue(f"{message}: AWS may reject the launch", "use one node per cluster, or a Capacity Block")
     if "spot" in markets:

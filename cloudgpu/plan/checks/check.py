@@ -12,7 +12,7 @@ from cloudgpu.plan.planner_input import PlannerInput
 class CheckInput:
     """Input of a check: the planner's input, the candidates with the exclusions, and the plan."""
 
-    question: PlannerInput
+    inputs: PlannerInput
     field: CandidateList
     plan: Plan
 

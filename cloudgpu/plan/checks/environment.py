@@ -44,8 +44,8 @@ _WARNING: Final[Severity] = "warning"
 @check("secrets", "note", "The plan shows which of your environment variables a run would use.")
 def required_secrets(case: CheckInput) -> Iterator[Issue]:
     """Report the secrets that are taken from the caller's environment. `secret-missing` reports missing secrets."""
-    known = case.question.quotes.survey.set_variables
-    secrets = [name for name in required_variables(case.question.recipe) if known is None or name in known]
+    known = case.inputs.quotes.survey.set_variables
+    secrets = [name for name in required_variables(case.inputs.recipe) if known is None or name in known]
     if secrets:
         yield Issue(f"sent to the nodes from your environment, and never stored: {', '.join(secrets)}")
 
@@ -53,10 +53,10 @@ def required_secrets(case: CheckInput) -> Iterator[Issue]:
 @check("secret-missing", "warning", "A secret that is not set would make the run fail after the launch.")
 def secrets_set(case: CheckInput) -> Iterator[Issue]:
     """Report secrets that are not set in the caller's environment."""
-    set_variables = case.question.quotes.survey.set_variables
+    set_variables = case.inputs.quotes.survey.set_variables
     if set_variables is None:
         return
-    missing = [name for name in required_variables(case.question.recipe) if name not in set_variables]
+    missing = [name for name in required_variables(case.inputs.recipe) if name not in set_variables]
     if missing:
         export = command("export", f"{missing[0]}=...")
         yield Issue(
@@ -71,7 +71,7 @@ def secrets_set(case: CheckInput) -> Iterator[Issue]:
 )
 def no_credentials_in_recipe(case: CheckInput) -> Iterator[Issue]:
     """Report values that look like credentials, without showing them."""
-    for field, name, value in _texts_with_secrets(case.question.recipe):
+    for field, name, value in _texts_with_secrets(case.inputs.recipe):
         kind = next((kind for kind, pattern in _KEYS if pattern.search(value)), "")
         if not kind and _SECRET_NAME.search(name) and _KEYLIKE.match(value):
             kind = "a secret"
@@ -93,7 +93,7 @@ def no_credentials_in_recipe(case: CheckInput) -> Iterator[Issue]:
 )
 def launcher_variables(case: CheckInput) -> Iterator[Issue]:
     """Report variables in `env` or `secrets` that the launcher sets itself."""
-    recipe = case.question.recipe
+    recipe = case.inputs.recipe
     reserved = LAUNCHER_VARIABLES[recipe.launch.launcher]
     for name in sorted(reserved & {*recipe.environment.env, *recipe.environment.secrets}):
         yield Issue(f"{name} is set by the {recipe.launch.launcher} launcher", f"remove {name} from environment")
@@ -102,7 +102,7 @@ def launcher_variables(case: CheckInput) -> Iterator[Issue]:
 @check("login", "error", "A registry that requires a login would reject the pull after the nodes are launched.")
 def registry_login(case: CheckInput) -> Iterator[Issue]:
     """Report a login without a secret, or a private registry without a login."""
-    container, secrets = case.question.recipe.environment.container, case.question.recipe.environment.secrets
+    container, secrets = case.inputs.recipe.environment.container, case.inputs.recipe.environment.secrets
     if container is None:
         return
     if container.login is not None and not secrets and container.password is None:
@@ -146,9 +146,9 @@ def runs_setup_in_image(recipe: Recipe) -> bool:
 @check("container", "warning", "Runs in a container are not started on nodes that cannot run containers.")
 def container_runs(case: CheckInput) -> Iterator[Issue]:
     """Report a container in a rehearsal, whose nodes cannot run containers."""
-    recipe = case.question.recipe
+    recipe = case.inputs.recipe
     container = recipe.environment.container
-    if container is not None and case.question.rehearsed:
+    if container is not None and case.inputs.rehearsed:
         fix = "add a rehearsal section with another environment to the recipe"
         what = "setup and the command are" if recipe.setup else "the command is"
         yield Issue(f"{what} not run, because rehearsal nodes cannot run containers: {container.image}", fix)
@@ -157,7 +157,7 @@ def container_runs(case: CheckInput) -> Iterator[Issue]:
 @check("container-setup", "note", "The result of setup stays on the nodes as a local image.")
 def setup_runs_in_image(case: CheckInput) -> Iterator[Issue]:
     """Report that setup runs in the image, and how the result is stored."""
-    if runs_setup_in_image(case.question.recipe) and not case.question.rehearsed:
+    if runs_setup_in_image(case.inputs.recipe) and not case.inputs.rehearsed:
         yield Issue(SETUP_IN_IMAGE)
 
 
@@ -168,7 +168,7 @@ def setup_runs_in_image(case: CheckInput) -> Iterator[Issue]:
 )
 def flags_fit(case: CheckInput) -> Iterator[Issue]:
     """Report entries of `environment.container.flags` that are invalid or that cloudgpu sets itself."""
-    container = case.question.recipe.environment.container
+    container = case.inputs.recipe.environment.container
     for flag, problem in flag_problems(container.flags if container else ()):
         # The value after the equals sign may be a secret.
         yield Issue(f"{flag.partition('=')[0]}: {problem}", "remove it from environment.container.flags")
@@ -177,7 +177,7 @@ def flags_fit(case: CheckInput) -> Iterator[Issue]:
 @check("container-mounts", "error", "Data mounted over a system directory hides files that the image needs.")
 def mounts_hide_nothing(case: CheckInput) -> Iterator[Issue]:
     """Report data or storage whose mount point would hide files that the image needs."""
-    recipe = case.question.recipe
+    recipe = case.inputs.recipe
     if recipe.environment.container is None:
         return
     data_paths = [(f"data {data.name}", data.to) for data in recipe.data]
@@ -211,7 +211,7 @@ def image_fits_machine(case: CheckInput) -> Iterator[Issue]:
     if image is None or not image.platforms or _IMAGE_PLATFORM in image.platforms:
         return
     built_for = f"{image.image} is built for {', '.join(image.platforms)}"
-    if case.question.hosts is not None:
+    if case.inputs.hosts is not None:
         yield Issue(f"{built_for}; the architecture of these hosts was not checked", severity="unknown")
         return
     fix = f"choose a tag that is built for {_IMAGE_PLATFORM}"
@@ -219,8 +219,8 @@ def image_fits_machine(case: CheckInput) -> Iterator[Issue]:
 
 
 def _found_image(case: CheckInput) -> ImageSeen | None:
-    container = case.question.recipe.environment.container
-    return None if container is None else case.question.quotes.survey.of_image(container.image)
+    container = case.inputs.recipe.environment.container
+    return None if container is None else case.inputs.quotes.survey.of_image(container.image)
 
 
 def _image_issue(case: CheckInput, image: ImageSeen, message: str, fix: str) -> Issue:
@@ -229,8 +229,8 @@ def _image_issue(case: CheckInput, image: ImageSeen, message: str, fix: str) -> 
     The severity is lower if the image name refers to a different registry on the nodes, or if the nodes may already
     have the image.
     """
-    recipe, severity = case.question.recipe, None
-    may_have_image = case.question.hosts is not None or bool(recipe.resources.image)
+    recipe, severity = case.inputs.recipe, None
+    may_have_image = case.inputs.hosts is not None or bool(recipe.resources.image)
     if image.on_loopback:
         message, fix, severity = f"{message}; on a node, this address is a different registry", "", _UNKNOWN
     elif may_have_image and recipe.environment.container is not None and recipe.environment.container.pull == "missing":
@@ -241,11 +241,11 @@ def _image_issue(case: CheckInput, image: ImageSeen, message: str, fix: str) -> 
 @check("container-code", "warning", "A container older than the GPU runs slowly or behaves differently than tested.")
 def container_untuned(case: CheckInput) -> Iterator[Issue]:
     """Report images that contain code only for an older GPU, or whose supported GPUs are unknown."""
-    container = case.question.recipe.environment.container
+    container = case.inputs.recipe.environment.container
     if container is None:
         return
     for name in dict.fromkeys(candidate.gpu for candidate in case.field.candidates):
-        support = image_support(container.image, case.question.catalog.gpus[name], case.question)
+        support = image_support(container.image, case.inputs.catalog.gpus[name], case.inputs)
         if support.fit == "untuned":
             yield Issue(f"{container.image} is not tuned for {name}: {support.why}")
         elif support.fit is None:
@@ -262,12 +262,12 @@ def container_untuned(case: CheckInput) -> Iterator[Issue]:
 )
 def torch_rehearsed(case: CheckInput) -> Iterator[Issue]:
     """Report PyTorch wheels that would fail on AWS. A rehearsal runs them without a GPU and cannot reveal this."""
-    python = case.question.recipe.environment.python
-    if python is None or not case.question.rehearsed:
+    python = case.inputs.recipe.environment.python
+    if python is None or not case.inputs.rehearsed:
         return
-    releases = case.question.software.torch
+    releases = case.inputs.software.torch
     for name in dict.fromkeys(candidate.gpu for candidate in case.field.candidates):
-        gpu = case.question.catalog.gpus[name]
+        gpu = case.inputs.catalog.gpus[name]
         problem = torch_misfit(python, gpu, releases)
         if problem:
             yield Issue(f"on AWS: {problem}", nearest_build(python, gpu, releases))
@@ -280,13 +280,13 @@ def torch_rehearsed(case: CheckInput) -> Iterator[Issue]:
 )
 def torch_as_dependency(case: CheckInput) -> Iterator[Issue]:
     """Report that PyTorch is installed as a dependency if its newest release does not support the GPU."""
-    python = case.question.recipe.environment.python
+    python = case.inputs.recipe.environment.python
     packages = packages_requiring_torch(python.requirements) if python is not None else ()
-    if python is None or not packages or case.question.rehearsed:
+    if python is None or not packages or case.inputs.rehearsed:
         return
     newest = python.model_copy(update={"requirements": ("torch",)})
     for name in dict.fromkeys(candidate.gpu for candidate in case.field.candidates):
-        if torch_misfit(newest, case.question.catalog.gpus[name], case.question.software.torch):
+        if torch_misfit(newest, case.inputs.catalog.gpus[name], case.inputs.software.torch):
             packages_text = ", ".join(packages)
             message = (
                 f"{packages_text} may install a PyTorch release that does not support {name}, "
@@ -300,7 +300,7 @@ def torch_as_dependency(case: CheckInput) -> Iterator[Issue]:
 )
 def driver_known(case: CheckInput) -> Iterator[Issue]:
     """Report a custom machine image whose driver is unknown."""
-    image = case.question.recipe.resources.image
+    image = case.inputs.recipe.resources.image
     preinstalled = carried_driver(image) if image else None
     if preinstalled is not None and preinstalled.branch is None:
         yield Issue(f"cannot tell whether {image} has a driver: the bootstrap installs one if none is present")
@@ -314,7 +314,7 @@ def driver_known(case: CheckInput) -> Iterator[Issue]:
 )
 def driver_ignored(case: CheckInput) -> Iterator[Issue]:
     """Report `resources.driver` together with a machine image that already has a driver."""
-    resources = case.question.recipe.resources
+    resources = case.inputs.recipe.resources
     preinstalled = carried_driver(resources.image) if resources.image else None
     if resources.driver is not None and preinstalled is not None and preinstalled.branch is not None:
         message = f"resources.driver is {resources.driver}, but {resources.image} already has R{preinstalled.branch}"
@@ -324,14 +324,14 @@ def driver_ignored(case: CheckInput) -> Iterator[Issue]:
 @check("efa-software", "warning", "EFA is slow or hangs if its software is older than its hardware.", on_hosts=False)
 def efa_software(case: CheckInput) -> Iterator[Issue]:
     """Report a container whose CUDA version is too old for EFA, and the libraries that the container must include."""
-    container = case.question.recipe.environment.container
+    container = case.inputs.recipe.environment.container
     if container is None:
         return
-    release = release_of(container.image, case.question.software)
+    release = release_of(container.image, case.inputs.software)
     for name in dict.fromkeys(
         candidate.instance_type for candidate in case.field.candidates if candidate.efa_interfaces
     ):
-        minimum = case.question.software.fabric.get(name)
+        minimum = case.inputs.software.fabric.get(name)
         if minimum is None:
             continue
         if minimum.cuda is not None and release is not None and _older(release.cuda, minimum.cuda):

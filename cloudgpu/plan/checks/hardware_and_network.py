@@ -28,8 +28,8 @@ _REPLACEMENT: Final[Mapping[PublicAddress, str]] = {
 @check("instance-type", "error", "A mistyped instance type is reported as unknown, not as unavailable.", on_hosts=False)
 def instance_types_known(case: CheckInput) -> Iterator[Issue]:
     """Report instance types that are not in the catalog or not offered by AWS."""
-    for spec in case.question.specs:
-        problem = find_spec_mismatch(spec, case.question.catalog)
+    for spec in case.inputs.specs:
+        problem = find_spec_mismatch(spec, case.inputs.catalog)
         if problem is not None and problem.about == "instance-type":
             yield Issue(problem.message, problem.fix)
 
@@ -42,8 +42,8 @@ def instance_types_known(case: CheckInput) -> Iterator[Issue]:
 )
 def gpus_known(case: CheckInput) -> Iterator[Issue]:
     """Report unknown GPUs, and counts or memory sizes that do not exist."""
-    for spec in case.question.specs:
-        problem = find_spec_mismatch(spec, case.question.catalog)
+    for spec in case.inputs.specs:
+        problem = find_spec_mismatch(spec, case.inputs.catalog)
         if problem is not None and problem.about == "gpu":
             yield Issue(problem.message, problem.fix)
 
@@ -51,8 +51,8 @@ def gpus_known(case: CheckInput) -> Iterator[Issue]:
 @check("region", "error", "A mistyped region is an error and is not silently ignored.", on_hosts=False)
 def regions_known(case: CheckInput) -> Iterator[Issue]:
     """Report regions that are not in the catalog or that belong to another partition of AWS."""
-    regions = case.question.catalog.regions
-    for region in case.question.regions:
+    regions = case.inputs.catalog.regions
+    for region in case.inputs.regions:
         if unsupported := unsupported_partition(region):
             yield Issue(unsupported, "--set resources.regions=us-east-1, with an account of the partition aws")
         elif region not in regions:
@@ -84,15 +84,15 @@ def excluded_candidates(case: CheckInput) -> Iterator[Issue]:
 )
 def no_candidates(case: CheckInput) -> Iterator[Issue]:
     """Report that there are no candidates although no rule excluded any."""
-    question, field = case.question, case.field
-    if question.types and question.known_regions == question.regions and not field.candidates and not field.left_out:
-        yield Issue(f"the recipe cannot use any zone of {', '.join(question.regions)}")
+    inputs, field = case.inputs, case.field
+    if inputs.types and inputs.known_regions == inputs.regions and not field.candidates and not field.left_out:
+        yield Issue(f"the recipe cannot use any zone of {', '.join(inputs.regions)}")
 
 
 @check("new-account", "note", "AWS may refuse an old type to an account that has never used it.")
 def available_to_new_accounts(case: CheckInput) -> Iterator[Issue]:
     """Report types that a new account may not be able to launch, and the nearest type that it can."""
-    if case.question.rehearsed or case.question.hosts is not None or case.question.recipe.resources.reservation:
+    if case.inputs.rehearsed or case.inputs.hosts is not None or case.inputs.recipe.resources.reservation:
         return
     for name in dict.fromkeys(candidate.instance_type for candidate in case.field.candidates):
         doubt = doubtful_type(name)
@@ -116,7 +116,7 @@ def same_gpu_in_all_attempts(case: CheckInput) -> Iterator[Issue]:
 @check("image-region", "error", "A machine image ID exists in one region only.", on_hosts=False)
 def image_in_every_region(case: CheckInput) -> Iterator[Issue]:
     """Report an `ami-...` image if the recipe lists several regions."""
-    image, regions = case.question.recipe.resources.image or "", case.question.regions
+    image, regions = case.inputs.recipe.resources.image or "", case.inputs.regions
     if image.startswith("ami-") and len(regions) > 1:
         message = f"{image} exists in one region only, but the recipe lists {len(regions)}"
         yield Issue(message, command("--set", f"resources.regions={regions[0]}"))
@@ -130,19 +130,19 @@ def image_in_every_region(case: CheckInput) -> Iterator[Issue]:
 )
 def image_current(case: CheckInput) -> Iterator[Issue]:
     """Report machine images that are deprecated, need a Marketplace subscription, or could not be read."""
-    question, types = case.question, case.question.catalog.types
+    inputs, types = case.inputs, case.inputs.catalog.types
     images = dict.fromkeys(
-        (question.image(types[candidate.instance_type], candidate.region), candidate.region)
+        (inputs.image(types[candidate.instance_type], candidate.region), candidate.region)
         for candidate in case.field.candidates
     )
     for image, region in images:
-        seen = question.quotes.machine_images.get((image, region))
+        seen = inputs.quotes.machine_images.get((image, region))
         if seen is None:
             continue
         name = f"machine image {image} in {region}"
         if seen.presence == "unknown":
             yield Issue(f"cannot tell whether {name} exists: {seen.why}", severity="unknown")
-        if seen.deprecated_on is not None and seen.deprecated_on <= question.today:
+        if seen.deprecated_on is not None and seen.deprecated_on <= inputs.today:
             yield Issue(f"{name} is deprecated since {seen.deprecated_on}", "set resources.image to a newer image")
         if seen.product_codes:
             products = ", ".join(seen.product_codes)
@@ -157,7 +157,7 @@ def image_current(case: CheckInput) -> Iterator[Issue]:
 )
 def reachable(case: CheckInput) -> Iterator[Issue]:
     """Report how nodes without a public address from EC2 are reached, and which resources outlive the expiry."""
-    conflict = find_contradiction(case.question.network)
+    conflict = find_contradiction(case.inputs.network)
     if conflict:
         yield Issue(conflict, "change one of the settings: `cloudgpu config`")
         return
@@ -174,8 +174,8 @@ def reachable(case: CheckInput) -> Iterator[Issue]:
 @check("subnets", "warning", "The plan shows the subnet of each zone, and why it was chosen.", on_hosts=False)
 def subnets_chosen(case: CheckInput) -> Iterator[Issue]:
     """Report the subnet of each zone, zones without one, and regions whose subnets could not be read."""
-    question = case.question
-    for region, network in question.quotes.networks.items():
+    inputs = case.inputs
+    for region, network in inputs.quotes.networks.items():
         here = [candidate for candidate in case.field.candidates if candidate.region == region]
         if network.unknown and here:
             message = f"cannot tell in which subnets nodes can be reached in {region}: {network.unknown}"
@@ -184,25 +184,25 @@ def subnets_chosen(case: CheckInput) -> Iterator[Issue]:
         for line in places_by_reason(network, chosen):
             yield Issue(line, severity="note")
         yield from _mount_targets(case, region)
-        yield from _zones_without_subnet(question, {candidate.instance_type for candidate in here}, region)
+        yield from _zones_without_subnet(inputs, {candidate.instance_type for candidate in here}, region)
 
 
 def _mount_targets(case: CheckInput, region: str) -> Iterator[Issue]:
     """Yield the subnets from which a new EFS file system is mounted. A Lustre file system is in the nodes' subnet."""
-    for storage in case.question.recipe.storage:
-        found = new_mount_subnets(case.question, case.field.candidates, storage, region)
+    for storage in case.inputs.recipe.storage:
+        found = new_mount_subnets(case.inputs, case.field.candidates, storage, region)
         if found is not None and found.chosen:
             places = ", ".join(f"{subnet} in {zone}" for zone, subnet in found.ids.items())
             yield Issue(f"storage {storage.name} gets mount targets in {places}", severity="note")
 
 
-def _zones_without_subnet(question: PlannerInput, names: set[str], region: str) -> Iterator[Issue]:
+def _zones_without_subnet(inputs: PlannerInput, names: set[str], region: str) -> Iterator[Issue]:
     """Yield the zones that are excluded for their subnets, and the zones whose subnet has too few free addresses."""
     said: dict[str, Issue] = {}
     for name in sorted(names):
-        instance_type = question.catalog.types[name]
-        for zone, reason in subnet_reasons(question, instance_type, region).items():
-            decision = question.subnet(instance_type, region, zone)
+        instance_type = inputs.catalog.types[name]
+        for zone, reason in subnet_reasons(inputs, instance_type, region).items():
+            decision = inputs.subnet(instance_type, region, zone)
             if reason is not None:
                 said[reason.message] = Issue(f"{zone} is excluded: {reason.message}", reason.fix, "note")
             elif decision is not None and decision.short:
@@ -220,7 +220,7 @@ def _zones_without_subnet(question: PlannerInput, names: set[str], region: str) 
 def several_network_cards(case: CheckInput) -> Iterator[Issue]:
     """Report types with several network interfaces, and how nodes without a public address from EC2 are reached."""
     for candidate in {candidate.instance_type: candidate for candidate in case.field.candidates}.values():
-        instance_type = case.question.catalog.types[candidate.instance_type]
+        instance_type = case.inputs.catalog.types[candidate.instance_type]
         if several_interfaces(instance_type, candidate.efa_interfaces):
             interfaces = f"{instance_type.name} has {candidate.efa_interfaces} EFA interfaces"
             replacement = _REPLACEMENT[candidate.public_address]
@@ -234,10 +234,10 @@ def tcp_network(case: CheckInput) -> Iterator[Issue]:
         return
     without_efa = [candidate for candidate in case.field.candidates if not candidate.efa_interfaces]
     for name in dict.fromkeys(candidate.instance_type for candidate in without_efa):
-        instance_type = case.question.catalog.types[name]
+        instance_type = case.inputs.catalog.types[name]
         speed = "" if instance_type.network_gbps is None else f", {instance_type.network_gbps:f} Gb/s at most"
         if instance_type.efa_interfaces:
             message = f"{name} has EFA, but resources.network is tcp: the nodes communicate over TCP{speed}"
-            yield Issue(message, "--set resources.network=auto", "note" if case.question.rehearsed else "warning")
+            yield Issue(message, "--set resources.network=auto", "note" if case.inputs.rehearsed else "warning")
         else:
             yield Issue(f"{name} has no EFA: the nodes communicate over TCP{speed}", severity="note")

@@ -22,13 +22,13 @@ _RULES: Final = (driver_unfit, cuda_unfit, container_unfit, torch_unfit)
 
 
 def _view(case: CheckInput) -> HostsView | None:
-    return case.question.hosts
+    return case.inputs.hosts
 
 
 @check("pool", "error", "A mistyped pool is reported as unknown, not as a lack of hosts.")
 def pool_known(case: CheckInput) -> Iterator[Issue]:
     """Report a `resources.pool` that is not in the inventory."""
-    view, pool = _view(case), case.question.recipe.resources.pool
+    view, pool = _view(case), case.inputs.recipe.resources.pool
     if pool is None:
         return
     if view is None:
@@ -43,13 +43,13 @@ def pool_known(case: CheckInput) -> Iterator[Issue]:
 @check("hosts", "error", "A cluster needs enough hosts of one kind at the same time.")
 def hosts_fit(case: CheckInput) -> Iterator[Issue]:
     """Report that too few hosts of one kind and pool have the requested GPUs."""
-    view, recipe = _view(case), case.question.recipe
+    view, recipe = _view(case), case.inputs.recipe
     if view is None or case.field.candidates:
         return
-    if not case.question.specs:
+    if not case.inputs.specs:
         yield Issue("the recipe specifies no GPUs", _usable_spec(view))
-    for spec in case.question.specs:
-        groups_of_hosts = group_hosts(case.question, parse_gpu_spec(spec))
+    for spec in case.inputs.specs:
+        groups_of_hosts = group_hosts(case.inputs, parse_gpu_spec(spec))
         largest = max((len(hosts) for hosts in groups_of_hosts), default=0)
         pool = f" in pool {recipe.resources.pool}" if recipe.resources.pool else ""
         if largest == 0:
@@ -93,9 +93,9 @@ def driver_supports_cuda(case: CheckInput) -> Iterator[Issue]:
         return
     reported: set[str] = set()
     for host in _matching_hosts(case):
-        question = _with_driver(case.question, host)
+        inputs = _with_driver(case.inputs, host)
         for rule in _RULES if host.driver else _RULES[2:]:
-            for reason in rule.find(question, _as_type(host)):
+            for reason in rule.find(inputs, _as_type(host)):
                 message = reason.message.replace(f" ({host.name})", "")
                 if message not in reported:
                     reported.add(message)
@@ -121,7 +121,7 @@ def aws_only_fields(case: CheckInput) -> Iterator[Issue]:
     """Report AWS-only fields in a plan for self-managed hosts."""
     if _view(case) is None:
         return
-    fields = case.question.recipe.resources.model_fields_set
+    fields = case.inputs.recipe.resources.model_fields_set
     ignored = [name for name in ("regions", "zones", "market", "image", "driver", "disk", "network") if name in fields]
     if ignored:
         yield Issue(f"ignored on your own hosts: {', '.join(f'resources.{name}' for name in ignored)}")
@@ -130,14 +130,14 @@ def aws_only_fields(case: CheckInput) -> Iterator[Issue]:
 @check("host-storage", "error", "Storage on AWS cannot be mounted on self-managed hosts.")
 def no_storage(case: CheckInput) -> Iterator[Issue]:
     """Report a `storage` section in a plan for self-managed hosts."""
-    if _view(case) is not None and case.question.recipe.storage:
-        names = ", ".join(storage.name for storage in case.question.recipe.storage)
+    if _view(case) is not None and case.inputs.recipe.storage:
+        names = ", ".join(storage.name for storage in case.inputs.recipe.storage)
         yield Issue(f"storage {names} is on AWS, and these hosts cannot mount it", "use `data`, or a path on the hosts")
 
 
 def _matching_hosts(case: CheckInput) -> list[OwnHost]:
     """Return every host that matches the recipe."""
-    hosts = [host for spec in case.question.specs for host in matching_hosts(case.question, parse_gpu_spec(spec))]
+    hosts = [host for spec in case.inputs.specs for host in matching_hosts(case.inputs, parse_gpu_spec(spec))]
     return list(dict.fromkeys(hosts))
 
 
@@ -158,11 +158,11 @@ def _usable_spec(view: HostsView) -> str:
     return command("--set", f"resources.gpu={spec_name(first.gpu)}:{first.gpus}") if first else "cloudgpu hosts scan"
 
 
-def _with_driver(question: PlannerInput, host: OwnHost) -> PlannerInput:
+def _with_driver(inputs: PlannerInput, host: OwnHost) -> PlannerInput:
     """Return the planner's input with the host's driver as the recipe's driver, which the driver rules then check."""
     branch = int(host.driver.partition(".")[0]) if host.driver else None
-    resources = question.recipe.resources.model_copy(update={"driver": branch, "image": None})
-    return replace(question, recipe=question.recipe.model_copy(update={"resources": resources}))
+    resources = inputs.recipe.resources.model_copy(update={"driver": branch, "image": None})
+    return replace(inputs, recipe=inputs.recipe.model_copy(update={"resources": resources}))
 
 
 def _as_type(host: OwnHost) -> InstanceType:

@@ -67,9 +67,9 @@ _FRAMEWORKS: Final[Mapping[str, Framework]] = {
 )
 def ranks_fit(case: CheckInput) -> Iterator[Issue]:
     """Report more ranks than GPUs, a rank count that varies by instance type, or too many ranks for a rehearsal."""
-    question, plan = case.question, case.plan
-    ranks = question.recipe.launch.ranks
-    if question.rehearsed:
+    inputs, plan = case.inputs, case.plan
+    ranks = inputs.recipe.launch.ranks
+    if inputs.rehearsed:
         total = plan.nodes * plan.ranks_per_node
         if total > RANKS_ON_ONE_MACHINE:
             message = f"a rehearsal runs all {total} ranks on this machine"
@@ -88,8 +88,8 @@ def ranks_fit(case: CheckInput) -> Iterator[Issue]:
 @check("idle-gpus", "warning", "A GPU without a rank costs money and does nothing.")
 def every_gpu_used(case: CheckInput) -> Iterator[Issue]:
     """Report fewer ranks per node than GPUs."""
-    ranks, nodes = case.question.recipe.launch.ranks, case.plan.nodes
-    if case.question.rehearsed or ranks == "gpus" or case.question.recipe.launch.launcher in _ONE_PROCESS_FOR_ALL_GPUS:
+    ranks, nodes = case.inputs.recipe.launch.ranks, case.plan.nodes
+    if case.inputs.rehearsed or ranks == "gpus" or case.inputs.recipe.launch.launcher in _ONE_PROCESS_FOR_ALL_GPUS:
         return
     sizes = {candidate.instance_type: candidate.gpus_per_node for candidate in case.field.candidates}
     for name, gpus in sizes.items():
@@ -105,7 +105,7 @@ def every_gpu_used(case: CheckInput) -> Iterator[Issue]:
 )
 def batch_divisible(case: CheckInput) -> Iterator[Issue]:
     """Report a global batch size that is smaller than the number of ranks or not a multiple of it."""
-    batch = samples_per_step(case.question.recipe)
+    batch = samples_per_step(case.inputs.recipe)
     if batch is None:
         return
     for world_size, name in _world_sizes(case).items():
@@ -113,18 +113,18 @@ def batch_divisible(case: CheckInput) -> Iterator[Issue]:
             message = (
                 f"a batch of {batch} is too small for {plural(world_size, 'rank')} ({name}): some ranks get no samples"
             )
-            yield Issue(message, _batch_set(case.question.recipe, world_size))
+            yield Issue(message, _batch_set(case.inputs.recipe, world_size))
         elif batch % world_size:
             message = f"a batch of {batch} does not divide evenly over {plural(world_size, 'rank')} ({name})"
             remainder = f"{message}: {batch % world_size} left over"
-            yield Issue(remainder, _batch_set(case.question.recipe, batch // world_size * world_size), "warning")
+            yield Issue(remainder, _batch_set(case.inputs.recipe, batch // world_size * world_size), "warning")
 
 
 @check("ports", "error", "Two programs on the same port make the run fail at startup.")
 def ports_free(case: CheckInput) -> Iterator[Issue]:
     """Report ports in the recipe that conflict with SSH, with reserved ports or with each other."""
     used_by: dict[int, str] = {}
-    for name, port in _ports(case.question.recipe):
+    for name, port in _ports(case.inputs.recipe):
         if port == _SSH_PORT:
             yield Issue(f"{name} is {port}, the port of the SSH server", "choose another port")
         elif port in RUN_PORTS:
@@ -139,7 +139,7 @@ def ports_free(case: CheckInput) -> Iterator[Issue]:
 )
 def launcher_fits(case: CheckInput) -> Iterator[Issue]:
     """Report a launcher whose framework is not in the environment, or that cannot work on these nodes."""
-    recipe = case.question.recipe
+    recipe = case.inputs.recipe
     yield from _framework(recipe)
     yield from _LAUNCHERS.get(recipe.launch.launcher, _nothing)(case)
 
@@ -166,7 +166,7 @@ def _nothing(case: CheckInput) -> Iterator[Issue]:
 
 
 def _kvstore(case: CheckInput) -> Iterator[Issue]:
-    recipe = case.question.recipe
+    recipe = case.inputs.recipe
     kind, workers = kvstore_kind(recipe.launch, recipe.params), case.plan.nodes * case.plan.ranks_per_node
     if kind in LOCAL_KINDS and workers > 1:
         text = recipe.launch.kvstore or ""
@@ -178,21 +178,21 @@ def _kvstore(case: CheckInput) -> Iterator[Issue]:
 
 
 def _mpirun(case: CheckInput) -> Iterator[Issue]:
-    container = case.question.recipe.environment.container
+    container = case.inputs.recipe.environment.container
     if container is not None and _WITHOUT_MPI.search(container.image):
         fix = "choose an image with Open MPI, for example one from NGC"
         yield Issue(f"{container.image} does not contain mpirun", fix, "error")
-    for use in case.plan.uses if container is None and not case.question.rehearsed else ():
+    for use in case.plan.uses if container is None and not case.inputs.rehearsed else ():
         if use.driver_from == "bootstrap":
             message = f"the machine image for {use.instance_type} has no Open MPI"
             fix = "use a container with Open MPI, for example one from NGC, or your own machine image"
             yield Issue(message, fix, "error")
-    if case.question.rehearsed and case.plan.nodes > 1:
+    if case.inputs.rehearsed and case.plan.nodes > 1:
         yield Issue("Open MPI treats all simulated nodes as one machine: all ranks run on node 0", severity="note")
 
 
 def _deepspeed(case: CheckInput) -> Iterator[Issue]:
-    recipe = case.question.recipe
+    recipe = case.inputs.recipe
     if case.plan.nodes == 1:
         return
     if recipe.environment.container is not None:
@@ -210,7 +210,7 @@ def _head_alone(case: CheckInput) -> Iterator[Issue]:
     others = case.plan.nodes - 1
     if others:
         idle = "the other node has" if others == 1 else f"the other {others} nodes have"
-        message = f"{case.question.recipe.launch.launcher} runs its command only on the head node, so {idle} no rank"
+        message = f"{case.inputs.recipe.launch.launcher} runs its command only on the head node, so {idle} no rank"
         yield Issue(message, "--set resources.nodes=1, unless the command itself uses the other nodes", "warning")
 
 
@@ -225,8 +225,8 @@ _LAUNCHERS: Final[Mapping[str, Callable[[CheckInput], Iterator[Issue]]]] = {
 
 def _world_sizes(case: CheckInput) -> dict[int, str]:
     """Return the possible total numbers of ranks, each with a description such as `2 x p3dn.24xlarge`."""
-    nodes, ranks = case.plan.nodes, case.question.recipe.launch.ranks
-    if case.question.recipe.launch.launcher in HEAD_LAUNCHERS:
+    nodes, ranks = case.plan.nodes, case.inputs.recipe.launch.ranks
+    if case.inputs.recipe.launch.launcher in HEAD_LAUNCHERS:
         return {1: "one process"}
     if ranks != "gpus" or not case.field.candidates:
         return {nodes * case.plan.ranks_per_node: f"{case.plan.ranks_per_node} per node"}
@@ -258,10 +258,10 @@ def _ports(recipe: Recipe) -> Iterator[tuple[str, int]]:
 @check("checkpoint", "error", "Checkpoints that nodes cannot upload are lost with the nodes.")
 def checkpoint_copied(case: CheckInput) -> Iterator[Issue]:
     """Report where checkpoints are uploaded and how to resume from them, or that nodes cannot upload checkpoints."""
-    checkpoint = case.question.recipe.checkpoint
+    checkpoint = case.inputs.recipe.checkpoint
     if checkpoint is None or checkpoint.to is None:
         return
-    if case.question.hosts is not None:
+    if case.inputs.hosts is not None:
         message = f"checkpoint.to: self-managed hosts have no IAM role to write to {checkpoint.to}"
         yield Issue(message, f"remove it, and add {checkpoint.path}/ to outputs to download the checkpoints")
         return
@@ -273,10 +273,10 @@ def checkpoint_copied(case: CheckInput) -> Iterator[Issue]:
 @check("outputs-to", "error", "Outputs that nodes cannot upload, or that another run overwrites, are missing from S3.")
 def outputs_copied(case: CheckInput) -> Iterator[Issue]:
     """Report where outputs are uploaded and whether runs overwrite them, or that nodes cannot write to `outputs_to`."""
-    to = case.question.recipe.outputs_to
+    to = case.inputs.recipe.outputs_to
     if to is None:
         return
-    if case.question.hosts is not None:
+    if case.inputs.hosts is not None:
         message = f"outputs_to: self-managed hosts have no IAM role to write to {to}"
         yield Issue(message, "remove it: outputs are downloaded to this machine")
         return
@@ -289,9 +289,9 @@ def outputs_copied(case: CheckInput) -> Iterator[Issue]:
 )
 def uploads_limited_to_run(case: CheckInput) -> Iterator[Issue]:
     """Report on which clusters the nodes may write the uploads of every run, and not only of their own."""
-    recipe = case.question.recipe
+    recipe = case.inputs.recipe
     targets = [to for to in (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to) if to]
-    if case.question.hosts is not None or not any("{run}" in to for to in targets):
+    if case.inputs.hosts is not None or not any("{run}" in to for to in targets):
         return
     places = " and ".join(to.replace("{run}", "*") for to in dict.fromkeys(targets) if "{run}" in to)
     message = f"nodes that `train` creates may write only their own run; nodes of `up` and of a matrix, all of {places}"
@@ -301,5 +301,5 @@ def uploads_limited_to_run(case: CheckInput) -> Iterator[Issue]:
 @check("idle", "warning", "An idle cluster costs money until it expires.")
 def idle_unsupported(case: CheckInput) -> Iterator[Issue]:
     """Report `budget.idle`, which is not implemented yet."""
-    if case.question.recipe.budget.idle is not None:
+    if case.inputs.recipe.budget.idle is not None:
         yield Issue("budget.idle: this version does not delete idle clusters yet, so they run until their expiry")

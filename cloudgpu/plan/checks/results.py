@@ -23,7 +23,7 @@ _OUTPUTS: Final = re.compile(r"(?<!\{)\{outputs\}")
 @check("outputs", "warning", "Files outside the work directory are lost with the node's disk.")
 def outputs_collected(case: CheckInput) -> Iterator[Issue]:
     """Report output paths outside the work directory, and `{outputs}` if `outputs` does not list its directory."""
-    recipe = case.question.recipe
+    recipe = case.inputs.recipe
     written = _outputs_mentioned(recipe)
     if written and not any(_includes_outputs(output) for output in recipe.outputs):
         what = "script" if recipe.launch.run else "command"
@@ -36,16 +36,16 @@ def outputs_collected(case: CheckInput) -> Iterator[Issue]:
 @check("nothing-kept", "note", "A run without outputs is reported before it costs anything.")
 def results_collected(case: CheckInput) -> Iterator[Issue]:
     """Report a run for which only logs and metrics are kept."""
-    recipe = case.question.recipe
+    recipe = case.inputs.recipe
     copied = recipe.checkpoint is not None and recipe.checkpoint.to is not None
-    if not case.question.rehearsed and not (recipe.outputs or copied or recipe.storage):
+    if not case.inputs.rehearsed and not (recipe.outputs or copied or recipe.storage):
         yield Issue("the recipe lists no outputs: only logs and metrics are downloaded", "add outputs: [outputs/]")
 
 
 @check("checkpoint-kept", "warning", "A checkpoint on a spot node's local disk is lost with the node.", on_hosts=False)
 def checkpoint_outlives_spot(case: CheckInput) -> Iterator[Issue]:
     """Report checkpoints that are not uploaded while the run is in progress. Outputs are downloaded only at its end."""
-    checkpoint, recipe = case.question.recipe.checkpoint, case.question.recipe
+    checkpoint, recipe = case.inputs.recipe.checkpoint, case.inputs.recipe
     if checkpoint is None or not any(candidate.market == "spot" for candidate in case.field.candidates):
         return
     mounted = any(checkpoint.path.is_relative_to(storage.to) for storage in recipe.storage)
@@ -57,7 +57,7 @@ def checkpoint_outlives_spot(case: CheckInput) -> Iterator[Issue]:
 @check("metric-limit", "warning", "A limit in the wrong direction makes the best runs fail.")
 def limits_fit_direction(case: CheckInput) -> Iterator[Issue]:
     """Report `at_least` on a metric that is better when lower, and `at_most` on one that is better when higher."""
-    for name, metric in case.question.recipe.metrics.items():
+    for name, metric in case.inputs.recipe.metrics.items():
         wrong, right = ("at_least", "at_most") if metric.better == "lower" else ("at_most", "at_least")
         limit = getattr(metric, wrong)
         if limit is not None and getattr(metric, right) is None:

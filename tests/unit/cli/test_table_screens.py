@@ -226,7 +226,7 @@ def test_matrix_show():
     check("matrix-show", lambda width: matrix.outcome_lines(matrix_outcome(), width))
 
 
-def question() -> PlannerInput:
+def planner_input() -> PlannerInput:
     quickstart = loader.load(HERE.parents[2] / "recipes" / "quickstart" / "recipe.yaml")
     quotas = {("us-east-1", "P"): VcpuHeadroom(384, 0, NOW)}
     return PlannerInput(
@@ -240,12 +240,12 @@ def question() -> PlannerInput:
 
 
 def test_plan():
-    planned = planner.build_plan(question())
+    planned = planner.build_plan(planner_input())
     check("plan", lambda width: plan.plan_lines(planned, "quickstart-1", width))
 
 
 def test_plan_summary():
-    planned = planner.build_plan(question())
+    planned = planner.build_plan(planner_input())
     check("plan-summary", lambda width: plan.plan_summary(planned, "", "cloudgpu plan quickstart", width))
 
 
@@ -262,7 +262,7 @@ def test_plan_on_hosts():
 
 
 def test_offers():
-    asked = question()
+    asked = planner_input()
     planned = planner.build_plan(asked)
     check("offers", lambda width: offers.offers_lines(planned, asked, explain_candidates(asked), width))
 

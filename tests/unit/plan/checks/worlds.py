@@ -36,7 +36,7 @@ class PlanInputs:
     hosts: HostsView | None = None
     engine: str = "direct"
 
-    def question(self) -> PlannerInput:
+    def planner_input(self) -> PlannerInput:
         sections = {
             "schema": 1,
             "name": "tiny",
@@ -47,12 +47,14 @@ class PlanInputs:
             **self.recipe,
         }
         recipe = Recipe.model_validate(sections)
-        question = PlannerInput(recipe, self.target, self.catalog, self.quotes, "us-east-1", self.today, self.network)
-        question = replace(question, engine=self.engine)
-        return replace(question, hosts=self.hosts, target="ssh") if self.hosts else question
+        planner_input = PlannerInput(
+            recipe, self.target, self.catalog, self.quotes, "us-east-1", self.today, self.network
+        )
+        planner_input = replace(planner_input, engine=self.engine)
+        return replace(planner_input, hosts=self.hosts, target="ssh") if self.hosts else planner_input
 
     def plan(self) -> Plan:
-        return planner.plan_with_findings(self.question())
+        return planner.plan_with_findings(self.planner_input())
 
     def found(self, name: str) -> list[Finding]:
         """Return the findings of the check or rule with this name."""
