@@ -17,7 +17,7 @@ from cloudgpu.plan.checks import (
     launch,
     results,
 )
-from cloudgpu.plan.checks.check import Check, CheckInput
+from cloudgpu.plan.checks.check import Check, CheckContext
 from cloudgpu.plan.costs import total_usd
 from cloudgpu.plan.node_software import NodeSoftware, software_for
 from cloudgpu.plan.plan import Expected, Finding, Plan, Severity
@@ -50,30 +50,30 @@ def build_plan(inputs: PlannerInput) -> Plan:
 def plan_with_findings(inputs: PlannerInput) -> Plan:
     """Return the plan with its findings but without remedies."""
     recipe = inputs.recipe
-    field = find_candidates(inputs) if inputs.hosts is None else host_sets.find_host_sets(inputs)
+    candidate_list = find_candidates(inputs) if inputs.hosts is None else host_sets.find_host_sets(inputs)
     plan = Plan(
         target=inputs.target,
         recipe=recipe,
         recipe_digest=digest(recipe),
         nodes=recipe.resources.nodes,
-        ranks_per_node=_ranks_per_node(inputs, field),
-        candidates=field.candidates,
+        ranks_per_node=_ranks_per_node(inputs, candidate_list),
+        candidates=candidate_list.candidates,
         findings=(),
         expiry_s=_expiry_s(inputs),
-        priced_live=_priced_live(inputs, field),
+        priced_live=_priced_live(inputs, candidate_list),
         starts_at=_starts_at(inputs),
-        expected=_expected(recipe, field),
-        uses=_uses(inputs, field),
+        expected=_expected(recipe, candidate_list),
+        uses=_uses(inputs, candidate_list),
         uploads=inputs.quotes.survey.uploads,
     )
-    return replace(plan, findings=findings(inputs, field, plan))
+    return replace(plan, findings=findings(inputs, candidate_list, plan))
 
 
-def findings(inputs: PlannerInput, field: CandidateList, plan: Plan) -> tuple[Finding, ...]:
+def findings(inputs: PlannerInput, candidate_list: CandidateList, plan: Plan) -> tuple[Finding, ...]:
     """Return the findings of every check that applies to the target, without duplicates, errors first."""
-    case = CheckInput(inputs, field, plan)
+    context = CheckContext(inputs, candidate_list, plan)
     checks = [check for check in CHECKS if check.on_hosts or inputs.hosts is None]
-    unique = dict.fromkeys(finding for check in checks for finding in check.findings(case))
+    unique = dict.fromkeys(finding for check in checks for finding in check.findings(context))
     return tuple(sorted(unique, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
@@ -95,41 +95,41 @@ def _starts_at(inputs: PlannerInput) -> datetime | None:
     return reservation.starts_at
 
 
-def _ranks_per_node(inputs: PlannerInput, field: CandidateList) -> int:
+def _ranks_per_node(inputs: PlannerInput, candidate_list: CandidateList) -> int:
     """Return the recipe's ranks per node; for `gpus`, the GPU count of the first candidate or first requested type."""
     ranks = inputs.recipe.launch.ranks
     if ranks != "gpus":
         return ranks
-    if field.candidates:
-        return field.candidates[0].gpus_per_node
+    if candidate_list.candidates:
+        return candidate_list.candidates[0].gpus_per_node
     return inputs.types[0].gpus if inputs.types else 1
 
 
-def _priced_live(inputs: PlannerInput, field: CandidateList) -> bool:
+def _priced_live(inputs: PlannerInput, candidate_list: CandidateList) -> bool:
     """Return True if every candidate's price was just read from the cloud."""
     prices = inputs.quotes.prices
-    return bool(field.candidates) and all(candidate.key in prices for candidate in field.candidates)
+    return bool(candidate_list.candidates) and all(candidate.key in prices for candidate in candidate_list.candidates)
 
 
-def _expected(recipe: Recipe, field: CandidateList) -> Expected | None:
+def _expected(recipe: Recipe, candidate_list: CandidateList) -> Expected | None:
     """Estimate time and cost at the reference rate on the first candidate; None without a reference or a candidate."""
     work = recipe.work
     metric = recipe.metrics.get(work.metric) if work is not None else None
     reference = metric.reference if metric is not None else None
-    if work is None or metric is None or reference is None or not field.candidates:
+    if work is None or metric is None or reference is None or not candidate_list.candidates:
         return None
     rate = Decimal(str(reference.value)).normalize()
     seconds = int((work.amount / rate).to_integral_value(ROUND_CEILING))
-    usd = total_usd(field.candidates[0].costs(recipe.resources.nodes), seconds)
+    usd = total_usd(candidate_list.candidates[0].costs(recipe.resources.nodes), seconds)
     return Expected(work.metric, work.amount, rate, metric.unit, reference.on, seconds, usd)
 
 
-def _uses(inputs: PlannerInput, field: CandidateList) -> tuple[NodeSoftware, ...]:
+def _uses(inputs: PlannerInput, candidate_list: CandidateList) -> tuple[NodeSoftware, ...]:
     """Return the software of each instance type, with the machine image of the type's first candidate."""
     if inputs.hosts is not None:
         return ()
-    first = {candidate.instance_type: candidate for candidate in reversed(field.candidates)}
-    names = dict.fromkeys(candidate.instance_type for candidate in field.candidates)
+    first = {candidate.instance_type: candidate for candidate in reversed(candidate_list.candidates)}
+    names = dict.fromkeys(candidate.instance_type for candidate in candidate_list.candidates)
     chosen = [first[name] for name in names]
     uses = tuple(
         software_for(

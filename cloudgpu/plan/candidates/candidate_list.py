@@ -125,7 +125,7 @@ def sort_candidates(inputs: PlannerInput, candidates: Iterable[Candidate]) -> tu
     return tuple(sorted(candidates, key=lambda candidate: (candidate.key in refused, sort_key(inputs, candidate))))
 
 
-def _by_order(_question: PlannerInput, _candidate: Candidate) -> SortKey:
+def _by_order(_inputs: PlannerInput, _candidate: Candidate) -> SortKey:
     return ()
 
 
@@ -146,7 +146,7 @@ def _by_region(inputs: PlannerInput, candidate: Candidate) -> SortKey:
     return (inputs.regions.index(candidate.region),)
 
 
-def _by_market(_question: PlannerInput, candidate: Candidate) -> SortKey:
+def _by_market(_inputs: PlannerInput, candidate: Candidate) -> SortKey:
     return (candidate.market != "spot",)
 
 
@@ -213,7 +213,7 @@ def explain_candidates(inputs: PlannerInput) -> tuple[CandidateExplanation, ...]
 
 
 def group_by_rule(verdicts: Iterable[CandidateExplanation]) -> tuple[ExplanationGroup, ...]:
-    """ExplanationGroup the explanations by rule, in the order in which the rules first occur."""
+    """Group the explanations by rule, in the order in which the rules first occur."""
     groups: dict[tuple[str, bool], list[CandidateExplanation]] = {}
     for verdict in verdicts:
         groups.setdefault((verdict.rule, verdict.kept), []).append(verdict)

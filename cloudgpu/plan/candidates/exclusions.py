@@ -226,7 +226,7 @@ def _zones_except_by_subnet(inputs: PlannerInput, instance_type: InstanceType, r
 
 
 @rule("retired", "A retired type still has a price but cannot be launched.")
-def retired(_question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
+def retired(_inputs: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude retired types and suggest their successor."""
     if instance_type.retired:
         yield Reason(instance_type.retirement, command("--set", f"resources.instance_type={instance_type.replacement}"))

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from cloudgpu.catalog.quotas import Quota, quota_of
 from cloudgpu.plan.capacity import VcpuHeadroom, is_reserved, reservation_notes
-from cloudgpu.plan.checks.check import CheckInput, Issue, check
+from cloudgpu.plan.checks.check import CheckContext, Issue, check
 from cloudgpu.plan.named_resources import SPOT_ROLE
 from cloudgpu.plan.plan import breakdown, longest_expiry_within, unpriced_suffix
 from cloudgpu.recipe.field_types import DurationS
@@ -22,9 +22,9 @@ _HEADWAY_S = 10
 
 
 @check("named", "error", "A missing key, role or network is reported before anything is launched.", on_hosts=False)
-def named_resources_exist(case: CheckInput) -> Iterator[Issue]:
+def named_resources_exist(context: CheckContext) -> Iterator[Issue]:
     """Report resources named in the settings that are missing or could not be checked."""
-    survey = case.inputs.quotes.survey
+    survey = context.inputs.quotes.survey
     if survey.regions_unknown:
         yield Issue(f"cannot tell which regions the account has enabled: {survey.regions_unknown}", severity="unknown")
     for resource in survey.named:
@@ -47,9 +47,9 @@ def named_resources_exist(case: CheckInput) -> Iterator[Issue]:
     "error",
     "An instance profile that the caller may not use, or that allows too little, fails late.",
 )
-def instance_profile_usable(case: CheckInput) -> Iterator[Issue]:
+def instance_profile_usable(context: CheckContext) -> Iterator[Issue]:
     """Report an instance profile without a role, one that the caller may not pass, and what its role does not allow."""
-    seen = case.inputs.quotes.survey.profile
+    seen = context.inputs.quotes.survey.profile
     if seen is None:
         return
     if not seen.role:
@@ -69,9 +69,9 @@ def instance_profile_usable(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("role-permissions", "warning", "A denied IAM call makes every launch fail after the network has been created.")
-def roles_can_be_made(case: CheckInput) -> Iterator[Issue]:
+def roles_can_be_made(context: CheckContext) -> Iterator[Issue]:
     """Report denied calls for the creation of a cluster's roles, if the policy simulator may be used."""
-    denied = case.inputs.quotes.survey.denied_role_actions
+    denied = context.inputs.quotes.survey.denied_role_actions
     if denied:
         message = f"your policies deny {', '.join(denied)}, which create the roles of a cluster (IAM policy simulation)"
         fix = "set instance_profile, and expiry_schedule_role or expiry_schedule = false, to use existing roles"
@@ -79,17 +79,17 @@ def roles_can_be_made(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("tags", "error", "AWS rejects every launch with more tags than a resource can have.", on_hosts=False)
-def tags_fit(case: CheckInput) -> Iterator[Issue]:
+def tags_fit(context: CheckContext) -> Iterator[Issue]:
     """Report tags that are valid in the settings and in the recipe, but not together."""
-    problem = case.inputs.quotes.survey.tags_problem
+    problem = context.inputs.quotes.survey.tags_problem
     if problem:
         yield Issue(f"the tags of the settings and the recipe: {problem}", "remove some of them")
 
 
 @check("region-origin", "note", "A cluster in an unexpected region is far from its data, and other quotas apply.")
-def region_origin(case: CheckInput) -> Iterator[Issue]:
+def region_origin(context: CheckContext) -> Iterator[Issue]:
     """Tell which setting or variable determines the region, if the recipe does not."""
-    inputs, origin = case.inputs, case.inputs.quotes.survey.region_origin
+    inputs, origin = context.inputs, context.inputs.quotes.survey.region_origin
     if origin is None or inputs.recipe.resources.regions or inputs.recipe.resources.zones:
         return
     if origin:
@@ -105,10 +105,10 @@ def region_origin(case: CheckInput) -> Iterator[Issue]:
     "A spot launch needs a service-linked role, which not every identity may create.",
     on_hosts=False,
 )
-def spot_role_exists(case: CheckInput) -> Iterator[Issue]:
+def spot_role_exists(context: CheckContext) -> Iterator[Issue]:
     """Report a missing service-linked role for spot. AWS creates it at the first launch, if the caller may do so."""
-    survey = case.inputs.quotes.survey
-    if "spot" not in case.inputs.markets:
+    survey = context.inputs.quotes.survey
+    if "spot" not in context.inputs.markets:
         return
     if survey.service_roles_unknown:
         message = f"cannot tell whether the account has the role {SPOT_ROLE}: {survey.service_roles_unknown}"
@@ -124,16 +124,16 @@ def spot_role_exists(case: CheckInput) -> Iterator[Issue]:
     "A launch fails if the new nodes and the running instances together exceed the quota.",
     on_hosts=False,
 )
-def quota_sufficient(case: CheckInput) -> Iterator[Issue]:
+def quota_sufficient(context: CheckContext) -> Iterator[Issue]:
     """Report insufficient quota headroom, or a quota that could not be read."""
-    catalog, quotes = case.inputs.catalog, case.inputs.quotes
+    catalog, quotes = context.inputs.catalog, context.inputs.quotes
     if not quotes.live and not quotes.quotas:
         return
-    for candidate in case.field.candidates:
+    for candidate in context.candidate_list.candidates:
         if is_reserved(candidate.market):
             continue
         quota = quota_of(candidate.instance_type, candidate.market)
-        needed = case.plan.nodes * catalog.types[candidate.instance_type].vcpus
+        needed = context.plan.nodes * catalog.types[candidate.instance_type].vcpus
         headroom = quotes.quotas.get((candidate.region, quota.key))
         since = headroom.since(live=quotes.live) if headroom else ""
         yield from _shortage(headroom, quota, candidate.region, needed, since)
@@ -153,13 +153,13 @@ def _shortage(headroom: VcpuHeadroom | None, quota: Quota, region: str, needed: 
 
 
 @check("offline", "unknown", "Checks that need the cloud never count as passed in an offline plan.", on_hosts=False)
-def account_queried(case: CheckInput) -> Iterator[Issue]:
+def account_queried(context: CheckContext) -> Iterator[Issue]:
     """Report which account data was not queried for an offline plan."""
-    quotes = case.inputs.quotes
+    quotes = context.inputs.quotes
     if quotes.live:
         return
     checked = quotes.survey.datasets
-    in_s3 = any(data.name not in checked for data in case.inputs.recipe.data if data.source.startswith("s3://"))
+    in_s3 = any(data.name not in checked for data in context.inputs.recipe.data if data.source.startswith("s3://"))
     skipped = [
         "zones",
         "subnets",
@@ -171,17 +171,17 @@ def account_queried(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("zones", "unknown", "The catalog's zones may differ from this account's zones.", on_hosts=False)
-def zones_queried(case: CheckInput) -> Iterator[Issue]:
+def zones_queried(context: CheckContext) -> Iterator[Issue]:
     """Report regions whose zones could not be queried."""
-    for region, why in case.inputs.quotes.zones_unknown.items():
-        if any(candidate.region == region for candidate in case.field.candidates):
+    for region, why in context.inputs.quotes.zones_unknown.items():
+        if any(candidate.region == region for candidate in context.candidate_list.candidates):
             yield Issue(f"cannot tell which zones of {region} offer the types, so the catalog's zones are tried: {why}")
 
 
 @check("budget", "error", "The worst-case cost (price times expiry) must not exceed the recipe's budget.")
-def within_budget(case: CheckInput) -> Iterator[Issue]:
+def within_budget(context: CheckContext) -> Iterator[Issue]:
     """Report a worst-case cost above the budget, or a missing budget."""
-    plan, cap = case.plan, case.inputs.recipe.budget.max_usd
+    plan, cap = context.plan, context.inputs.recipe.budget.max_usd
     worst = plan.worst_case_usd
     if worst is None:
         return
@@ -198,10 +198,10 @@ def within_budget(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("price-age", "warning", "AWS may have changed a price that was read a month ago.", on_hosts=False)
-def prices_fresh(case: CheckInput) -> Iterator[Issue]:
+def prices_fresh(context: CheckContext) -> Iterator[Issue]:
     """Report prices that were read more than 30 days ago."""
-    inputs = case.inputs
-    read_on = [candidate.priced_on for candidate in case.field.candidates]
+    inputs = context.inputs
+    read_on = [candidate.priced_on for candidate in context.candidate_list.candidates]
     stale = [day for day in read_on if inputs.today - day > PRICES_STALE]
     if stale:
         age = (inputs.today - min(stale)).days
@@ -210,18 +210,18 @@ def prices_fresh(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("expiry", "warning", "Nodes that expire before the run starts cost money and do nothing.", on_hosts=False)
-def expiry_long_enough(case: CheckInput) -> Iterator[Issue]:
+def expiry_long_enough(context: CheckContext) -> Iterator[Issue]:
     """Report an expiry below ten minutes, because nodes need several minutes to boot."""
-    expiry = case.inputs.recipe.budget.expiry
-    if expiry < SHORTEST_RUN_S and not case.inputs.rehearsed:
+    expiry = context.inputs.recipe.budget.expiry
+    if expiry < SHORTEST_RUN_S and not context.inputs.rehearsed:
         message = f"the expiry is {expiry}, but nodes need several minutes to boot"
         yield Issue(message, command("--set", f"budget.expiry={DurationS(SHORTEST_RUN_S)}"))
 
 
 @check("expected-time", "warning", "A run that cannot finish before the expiry is cut off, and its cost is wasted.")
-def expiry_reaches(case: CheckInput) -> Iterator[Issue]:
+def expiry_reaches(context: CheckContext) -> Iterator[Issue]:
     """Report work that would not finish before the expiry, even at the reference rate."""
-    expected, expiry_s = case.plan.expected, case.plan.expiry_s
+    expected, expiry_s = context.plan.expected, context.plan.expiry_s
     if expected is not None and expected.seconds > expiry_s:
         minutes = DurationS(-(-expected.seconds // 60) * 60)
         message = f"the work takes {minutes} at the reference rate, but the nodes terminate after {DurationS(expiry_s)}"
@@ -234,10 +234,10 @@ def expiry_reaches(case: CheckInput) -> Iterator[Issue]:
     "A candidate that recently had no capacity is less likely to have capacity than the others.",
     on_hosts=False,
 )
-def no_capacity_lately(case: CheckInput) -> Iterator[Issue]:
+def no_capacity_lately(context: CheckContext) -> Iterator[Issue]:
     """Report candidates that recently had no capacity. Capacity may return, so they are tried last, not excluded."""
-    refused = case.inputs.quotes.refused
-    ages_s = [(candidate, refused.get(candidate.key)) for candidate in case.field.candidates]
+    refused = context.inputs.quotes.refused
+    ages_s = [(candidate, refused.get(candidate.key)) for candidate in context.candidate_list.candidates]
     last = ", tried last" if any(age_s is None for _, age_s in ages_s) else ""
     for candidate, age_s in ages_s:
         if age_s is not None:
@@ -251,61 +251,61 @@ def no_capacity_lately(case: CheckInput) -> Iterator[Issue]:
     "A reservation has its own start, end and price, which may not suit the run.",
     on_hosts=False,
 )
-def reservation_terms(case: CheckInput) -> Iterator[Issue]:
+def reservation_terms(context: CheckContext) -> Iterator[Issue]:
     """Report the cost and start of a reservation, and whether the run is shortened because the reservation ends."""
-    inputs = case.inputs
+    inputs = context.inputs
     reservation, now = inputs.quotes.reservation, inputs.quotes.asked_at
     if reservation is None or now is None:
         if inputs.recipe.resources.reservation and not inputs.quotes.live:
             message = f"{inputs.recipe.resources.reservation} was not checked: its zone, start and end are unknown"
             yield Issue(message, "plan without --offline", "warning")
         return
-    if not case.field.candidates:
+    if not context.candidate_list.candidates:
         return
-    if case.plan.expiry_s < min(SHORTEST_RUN_S, int(inputs.recipe.budget.expiry)):
+    if context.plan.expiry_s < min(SHORTEST_RUN_S, int(inputs.recipe.budget.expiry)):
         yield Issue(f"{reservation.id} ends too soon for a run: AWS terminates its nodes 30 minutes before the end")
     for line in reservation_notes(reservation, now, int(inputs.recipe.budget.expiry)):
         yield Issue(line, severity="note")
 
 
 @check("spot", "warning", "A spot interruption must not lose the work, and spot prices change.", on_hosts=False)
-def spot_is_safe(case: CheckInput) -> Iterator[Issue]:
+def spot_is_safe(context: CheckContext) -> Iterator[Issue]:
     """Report spot capacity without a checkpoint, and spot prices that were not read today."""
-    inputs = case.inputs
+    inputs = context.inputs
     if "spot" not in inputs.markets:
         return
     if inputs.recipe.checkpoint is None:
         message = "spot nodes can be interrupted with two minutes' notice, but the recipe has no checkpoint"
         yield Issue(message, "--set resources.market=on-demand")
-    spot = [candidate for candidate in case.field.candidates if candidate.market == "spot"]
+    spot = [candidate for candidate in context.candidate_list.candidates if candidate.market == "spot"]
     if any(candidate.priced_on != inputs.today for candidate in spot):
         message = "spot prices change: the worst case uses the highest observed price, or the on-demand price"
         yield Issue(message, severity="note" if inputs.rehearsed else "warning")
 
 
 @check("grace", "warning", "A checkpoint that is not complete before the node terminates is lost.")
-def checkpoint_in_time(case: CheckInput) -> Iterator[Issue]:
+def checkpoint_in_time(context: CheckContext) -> Iterator[Issue]:
     """Report a grace period that is longer than the spot notice or the expiry allows."""
-    checkpoint = case.inputs.recipe.checkpoint
+    checkpoint = context.inputs.recipe.checkpoint
     if checkpoint is None:
         return
     grace = checkpoint.grace
-    if "spot" in case.inputs.markets and grace > _NOTICE_S - _HEADWAY_S:
+    if "spot" in context.inputs.markets and grace > _NOTICE_S - _HEADWAY_S:
         message = f"checkpoint.grace is {grace}, but spot nodes terminate two minutes after the notice"
         yield Issue(message, "--set checkpoint.grace=90s")
-    if grace >= case.plan.expiry_s:
-        yield Issue(f"checkpoint.grace is {grace}, but the nodes terminate after {DurationS(case.plan.expiry_s)}")
+    if grace >= context.plan.expiry_s:
+        yield Issue(f"checkpoint.grace is {grace}, but the nodes terminate after {DurationS(context.plan.expiry_s)}")
 
 
 @check("all-or-none", "error", "Nodes of an incomplete cluster cost money but cannot run the recipe.", on_hosts=False)
-def gang_launch_possible(case: CheckInput) -> Iterator[Issue]:
+def gang_launch_possible(context: CheckContext) -> Iterator[Issue]:
     """Report several spot nodes under the pulumi engine.
 
     Pulumi's AWS provider accepts the spot options `min_target_capacity`, `single_instance_type` and
     `single_availability_zone` but does not send them: see `expandSpotOptionsRequest` in
     internal/service/ec2/ec2_fleet.go of hashicorp/terraform-provider-aws, on which the provider is based.
     """
-    inputs, nodes = case.inputs, case.plan.nodes
+    inputs, nodes = context.inputs, context.plan.nodes
     if inputs.engine != "pulumi" or nodes == 1 or "spot" not in inputs.markets:
         return
     message = f"the pulumi engine cannot launch {nodes} spot nodes all or none: the provider sends no minimum for spot"
@@ -320,13 +320,13 @@ def gang_launch_possible(case: CheckInput) -> Iterator[Issue]:
     "A placement group restricts the available capacity and does not work with every reservation.",
     on_hosts=False,
 )
-def placement_possible(case: CheckInput) -> Iterator[Issue]:
+def placement_possible(context: CheckContext) -> Iterator[Issue]:
     """Report a placement group with spot or reserved capacity. Capacity Blocks do not use a placement group."""
-    nodes, markets = case.plan.nodes, case.inputs.markets
-    if nodes == 1 or not case.field.candidates:
+    nodes, markets = context.plan.nodes, context.inputs.markets
+    if nodes == 1 or not context.candidate_list.candidates:
         return
     if "reservation" in markets:
-        reservation = case.inputs.recipe.resources.reservation
+        reservation = context.inputs.recipe.resources.reservation
         message = f"the {nodes} nodes use a new placement group, but {reservation} was not created in it"
         yield Issue(f"{message}: AWS may reject the launch", "use one node per cluster, or a Capacity Block")
     if "spot" in markets:

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.plan.checks.check import CheckInput, Issue, check
+from cloudgpu.plan.checks.check import CheckContext, Issue, check
 from cloudgpu.recipe import template
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.template import variable_name
@@ -21,9 +21,9 @@ _OUTPUTS: Final = re.compile(r"(?<!\{)\{outputs\}")
 
 
 @check("outputs", "warning", "Files outside the work directory are lost with the node's disk.")
-def outputs_collected(case: CheckInput) -> Iterator[Issue]:
+def outputs_collected(context: CheckContext) -> Iterator[Issue]:
     """Report output paths outside the work directory, and `{outputs}` if `outputs` does not list its directory."""
-    recipe = case.inputs.recipe
+    recipe = context.inputs.recipe
     written = _outputs_mentioned(recipe)
     if written and not any(_includes_outputs(output) for output in recipe.outputs):
         what = "script" if recipe.launch.run else "command"
@@ -34,19 +34,19 @@ def outputs_collected(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("nothing-kept", "note", "A run without outputs is reported before it costs anything.")
-def results_collected(case: CheckInput) -> Iterator[Issue]:
+def results_collected(context: CheckContext) -> Iterator[Issue]:
     """Report a run for which only logs and metrics are kept."""
-    recipe = case.inputs.recipe
+    recipe = context.inputs.recipe
     copied = recipe.checkpoint is not None and recipe.checkpoint.to is not None
-    if not case.inputs.rehearsed and not (recipe.outputs or copied or recipe.storage):
+    if not context.inputs.rehearsed and not (recipe.outputs or copied or recipe.storage):
         yield Issue("the recipe lists no outputs: only logs and metrics are downloaded", "add outputs: [outputs/]")
 
 
 @check("checkpoint-kept", "warning", "A checkpoint on a spot node's local disk is lost with the node.", on_hosts=False)
-def checkpoint_outlives_spot(case: CheckInput) -> Iterator[Issue]:
+def checkpoint_outlives_spot(context: CheckContext) -> Iterator[Issue]:
     """Report checkpoints that are not uploaded while the run is in progress. Outputs are downloaded only at its end."""
-    checkpoint, recipe = case.inputs.recipe.checkpoint, case.inputs.recipe
-    if checkpoint is None or not any(candidate.market == "spot" for candidate in case.field.candidates):
+    checkpoint, recipe = context.inputs.recipe.checkpoint, context.inputs.recipe
+    if checkpoint is None or not any(candidate.market == "spot" for candidate in context.candidate_list.candidates):
         return
     mounted = any(checkpoint.path.is_relative_to(storage.to) for storage in recipe.storage)
     if checkpoint.to is None and not mounted:
@@ -55,9 +55,9 @@ def checkpoint_outlives_spot(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("metric-limit", "warning", "A limit in the wrong direction makes the best runs fail.")
-def limits_fit_direction(case: CheckInput) -> Iterator[Issue]:
+def limits_fit_direction(context: CheckContext) -> Iterator[Issue]:
     """Report `at_least` on a metric that is better when lower, and `at_most` on one that is better when higher."""
-    for name, metric in case.inputs.recipe.metrics.items():
+    for name, metric in context.inputs.recipe.metrics.items():
         wrong, right = ("at_least", "at_most") if metric.better == "lower" else ("at_most", "at_least")
         limit = getattr(metric, wrong)
         if limit is not None and getattr(metric, right) is None:
