@@ -91,7 +91,7 @@ def items_besides_nodes(nodes: int, disk_gib: int, region: str, public_address: 
     return tuple(items)
 
 
-def transfer_items(recipe: "Recipe", survey: NamedResources, region: str) -> tuple[CostItem, ...]:
+def transfer_items(recipe: "Recipe", lookups: NamedResources, region: str) -> tuple[CostItem, ...]:
     """Return one item for each dataset in another region, with one copy for every node that downloads the dataset.
 
     Datasets whose region is unknown have no item.
@@ -99,7 +99,7 @@ def transfer_items(recipe: "Recipe", survey: NamedResources, region: str) -> tup
     items = []
     for data in recipe.data:
         nodes = data.downloading_nodes(recipe.resources.nodes)
-        dataset = survey.datasets.get(data.name)
+        dataset = lookups.datasets.get(data.name)
         if dataset is None or dataset.region in ("", region):
             continue
         what = f"{'copy' if nodes == 1 else 'copies'} of {data.name} from {dataset.region}"

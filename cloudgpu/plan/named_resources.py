@@ -222,4 +222,4 @@ class NamedResources:
         return self.image if self.image is not None and self.image.image == image else None
 
 
-NO_SURVEY = NamedResources()
+NO_LOOKUPS = NamedResources()

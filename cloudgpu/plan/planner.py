@@ -64,7 +64,7 @@ def plan_with_findings(inputs: PlannerInput) -> Plan:
         starts_at=_starts_at(inputs),
         expected=_expected(recipe, candidate_list),
         uses=_uses(inputs, candidate_list),
-        uploads=inputs.quotes.survey.uploads,
+        uploads=inputs.quotes.lookups.uploads,
     )
     return replace(plan, findings=findings(inputs, candidate_list, plan))
 

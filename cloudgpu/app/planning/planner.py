@@ -71,7 +71,9 @@ class Preflight:
     environ: Mapping[str, str]
     ask_registry: AskRegistry | None = None
 
-    def survey(self, recipe: Recipe, base: Path, regions: Sequence[str], inspector: Inspector | None) -> NamedResources:
+    def look_up(
+        self, recipe: Recipe, base: Path, regions: Sequence[str], inspector: Inspector | None
+    ) -> NamedResources:
         """Look up the resources in these regions. Without an inspector, make only checks that do not need the cloud."""
         rehearsed = recipe.rehearsal.objects if recipe.rehearsal and is_simulated(self.settings.target) else {}
         local = readable_datasets(recipe, base)
@@ -287,8 +289,8 @@ def make_plan(request: PlanRequest, backend: Backend) -> Planned:
     quotes = Quotes()
     if request.preflight is not None:
         regions = offers.known_regions(recipe, catalog, default_region)
-        survey = request.preflight.survey(recipe, loaded.base, regions, offers.inspector())
-        quotes = replace(quotes, survey=replace(survey, changed_params=tuple(changed_params(loaded, recipe))))
+        lookups = request.preflight.look_up(recipe, loaded.base, regions, offers.inspector())
+        quotes = replace(quotes, lookups=replace(lookups, changed_params=tuple(changed_params(loaded, recipe))))
     inputs = PlannerInput(recipe, backend.target, catalog, quotes, default_region, request.today, request.network)
     inputs = replace(inputs, engine=request.engine)
     inputs = offers.quote(inputs)

@@ -62,7 +62,7 @@ class CloudOffers(Offers):
     def quote(self, question: PlannerInput) -> PlannerInput:
         """Add zones, prices, images, storage, addresses, cooldowns and quotas. When offline, add only cached quotas."""
         known = self.known_regions(question.recipe, question.catalog, question.default_region)
-        enabled = question.quotes.survey.enabled_regions
+        enabled = question.quotes.lookups.enabled_regions
         # Do not query regions that are not enabled: AWS would reject the credentials. A plan rule excludes the regions.
         usable = tuple(region for region in known if enabled is None or region in enabled)
         if self._cloud is None:
@@ -112,7 +112,7 @@ def _with_cloud_quotes(question: PlannerInput, cloud: AwsAccount, regions: Seque
         machine_images=described,
         root_disks={key: seen.root_gib for key, seen in described.items() if seen.root_gib},
         storage=find_existing_storage(cloud, recipe, regions),
-        survey=question.quotes.survey,
+        lookups=question.quotes.lookups,
     )
     if recipe.resources.reservation:
         reservation = cloud.reservation(recipe.resources.reservation, regions)

@@ -61,7 +61,7 @@ def _candidates(inputs: PlannerInput, instance_type: InstanceType, region: str) 
     resources = inputs.recipe.resources
     beside = (
         *items_besides_nodes(resources.nodes, int(resources.disk), region, public_address),
-        *transfer_items(inputs.recipe, inputs.quotes.survey, region),
+        *transfer_items(inputs.recipe, inputs.quotes.lookups, region),
         *storage.new_storage_costs(inputs, region),
     )
     efa, image, parameter = (

@@ -89,7 +89,7 @@ def _cheapest_with(inputs: PlannerInput, instance_type: InstanceType, memory_gib
 @rule("region-enabled", "Regions that the account has not enabled reject every call.")
 def region_not_enabled(inputs: PlannerInput, _instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude regions that the account has not enabled."""
-    enabled = inputs.quotes.survey.enabled_regions
+    enabled = inputs.quotes.lookups.enabled_regions
     if enabled is not None and region not in enabled:
         enable = command("aws", "account", "enable-region", "--region-name", region)
         fix = f"`{enable}`, or choose another region"

@@ -24,10 +24,10 @@ _HEADWAY_S = 10
 @check("named", "error", "A missing key, role or network is reported before anything is launched.", on_hosts=False)
 def named_resources_exist(context: CheckContext) -> Iterator[Issue]:
     """Report resources named in the settings that are missing or could not be checked."""
-    survey = context.inputs.quotes.survey
-    if survey.regions_unknown:
-        yield Issue(f"cannot tell which regions the account has enabled: {survey.regions_unknown}", severity="unknown")
-    for resource in survey.named:
+    lookups = context.inputs.quotes.lookups
+    if lookups.regions_unknown:
+        yield Issue(f"cannot tell which regions the account has enabled: {lookups.regions_unknown}", severity="unknown")
+    for resource in lookups.named:
         where = f" in {resource.region}" if resource.region else ""
         if resource.presence == "missing":
             fix = (
@@ -49,7 +49,7 @@ def named_resources_exist(context: CheckContext) -> Iterator[Issue]:
 )
 def instance_profile_usable(context: CheckContext) -> Iterator[Issue]:
     """Report an instance profile without a role, one that the caller may not pass, and what its role does not allow."""
-    seen = context.inputs.quotes.survey.profile
+    seen = context.inputs.quotes.lookups.profile
     if seen is None:
         return
     if not seen.role:
@@ -71,7 +71,7 @@ def instance_profile_usable(context: CheckContext) -> Iterator[Issue]:
 @check("role-permissions", "warning", "A denied IAM call makes every launch fail after the network has been created.")
 def roles_can_be_made(context: CheckContext) -> Iterator[Issue]:
     """Report denied calls for the creation of a cluster's roles, if the policy simulator may be used."""
-    denied = context.inputs.quotes.survey.denied_role_actions
+    denied = context.inputs.quotes.lookups.denied_role_actions
     if denied:
         message = f"your policies deny {', '.join(denied)}, which create the roles of a cluster (IAM policy simulation)"
         fix = "set instance_profile, and expiry_schedule_role or expiry_schedule = false, to use existing roles"
@@ -81,7 +81,7 @@ def roles_can_be_made(context: CheckContext) -> Iterator[Issue]:
 @check("tags", "error", "AWS rejects every launch with more tags than a resource can have.", on_hosts=False)
 def tags_fit(context: CheckContext) -> Iterator[Issue]:
     """Report tags that are valid in the settings and in the recipe, but not together."""
-    problem = context.inputs.quotes.survey.tags_problem
+    problem = context.inputs.quotes.lookups.tags_problem
     if problem:
         yield Issue(f"the tags of the settings and the recipe: {problem}", "remove some of them")
 
@@ -89,7 +89,7 @@ def tags_fit(context: CheckContext) -> Iterator[Issue]:
 @check("region-origin", "note", "A cluster in an unexpected region is far from its data, and other quotas apply.")
 def region_origin(context: CheckContext) -> Iterator[Issue]:
     """Tell which setting or variable determines the region, if the recipe does not."""
-    inputs, origin = context.inputs, context.inputs.quotes.survey.region_origin
+    inputs, origin = context.inputs, context.inputs.quotes.lookups.region_origin
     if origin is None or inputs.recipe.resources.regions or inputs.recipe.resources.zones:
         return
     if origin:
@@ -107,13 +107,13 @@ def region_origin(context: CheckContext) -> Iterator[Issue]:
 )
 def spot_role_exists(context: CheckContext) -> Iterator[Issue]:
     """Report a missing service-linked role for spot. AWS creates it at the first launch, if the caller may do so."""
-    survey = context.inputs.quotes.survey
+    lookups = context.inputs.quotes.lookups
     if "spot" not in context.inputs.markets:
         return
-    if survey.service_roles_unknown:
-        message = f"cannot tell whether the account has the role {SPOT_ROLE}: {survey.service_roles_unknown}"
+    if lookups.service_roles_unknown:
+        message = f"cannot tell whether the account has the role {SPOT_ROLE}: {lookups.service_roles_unknown}"
         yield Issue(message, severity="unknown")
-    elif survey.service_roles is not None and SPOT_ROLE not in survey.service_roles:
+    elif lookups.service_roles is not None and SPOT_ROLE not in lookups.service_roles:
         message = f"the account has no role {SPOT_ROLE}: spot launches fail, unless your identity may create it"
         yield Issue(message, "run `aws iam create-service-linked-role --aws-service-name spot.amazonaws.com` once")
 
@@ -158,7 +158,7 @@ def account_queried(context: CheckContext) -> Iterator[Issue]:
     quotes = context.inputs.quotes
     if quotes.live:
         return
-    checked = quotes.survey.datasets
+    checked = quotes.lookups.datasets
     in_s3 = any(data.name not in checked for data in context.inputs.recipe.data if data.source.startswith("s3://"))
     skipped = [
         "zones",

@@ -106,11 +106,11 @@ def _archive_fits(context: CheckContext, image: str) -> Iterator[Issue]:
 @check("disk", "error", "Data that does not fit on the disk fails only after hours of copying.", on_hosts=False)
 def data_fits(context: CheckContext) -> Iterator[Issue]:
     """Report a disk that is too small for the datasets, work directory, container and system together."""
-    recipe, survey = context.inputs.recipe, context.inputs.quotes.survey
+    recipe, lookups = context.inputs.recipe, context.inputs.quotes.lookups
     copied = {data.name for data in recipe.data if data.mode == "copy"}
-    datasets = {name: dataset for name, dataset in survey.datasets.items() if name in copied and dataset.size_bytes}
+    datasets = {name: dataset for name, dataset in lookups.datasets.items() if name in copied and dataset.size_bytes}
     sizes = [(name, dataset.size_bytes, dataset.whole) for name, dataset in datasets.items()]
-    data_bytes = sum(size or 0 for _, size, _ in sizes) + (survey.workdir_bytes or 0)
+    data_bytes = sum(size or 0 for _, size, _ in sizes) + (lookups.workdir_bytes or 0)
     needed, disk = _whole_gib(data_bytes) + SYSTEM_GIB + _container_gib(context), int(recipe.resources.disk)
     if data_bytes and needed > disk:
         parts = ", ".join(
@@ -123,7 +123,7 @@ def data_fits(context: CheckContext) -> Iterator[Issue]:
 @check("workdir", "warning", "The work directory is uploaded from your machine to every node.")
 def workdir_small(context: CheckContext) -> Iterator[Issue]:
     """Report a work directory larger than 2 GiB, which probably contains data or checkpoints."""
-    size = context.inputs.quotes.survey.workdir_bytes
+    size = context.inputs.quotes.lookups.workdir_bytes
     if size is not None and size > _WORKDIR_LARGE:
         message = f"the work directory is {format_gib(size)}, all of which is uploaded to every node"
         yield Issue(message, "exclude unneeded files in .cloudgpuignore, and declare data as a dataset")
@@ -144,7 +144,7 @@ def _container_gib(context: CheckContext) -> int:
 def _packed_bytes(context: CheckContext) -> int | None:
     """Return the compressed size of the recipe's image; None if the registry was not queried or reported no size."""
     container = context.inputs.recipe.environment.container
-    image = None if container is None else context.inputs.quotes.survey.of_image(container.image)
+    image = None if container is None else context.inputs.quotes.lookups.of_image(container.image)
     return None if image is None else image.packed_bytes
 
 
@@ -261,7 +261,7 @@ def _in_another_vpc(context: CheckContext, location: StorageSeen) -> Iterator[Is
 @check("local-files", "error", "A run without one of its files fails only after the nodes have been launched.")
 def local_files_exist(context: CheckContext) -> Iterator[Issue]:
     """Report programs and requirement files that are not in the work directory."""
-    for file in context.inputs.quotes.survey.files:
+    for file in context.inputs.quotes.lookups.files:
         message = f"{format_path(file.path)}: {file.message}"
         yield Issue(message, file.fix, "error" if file.certain else "warning")
 
@@ -269,7 +269,7 @@ def local_files_exist(context: CheckContext) -> Iterator[Issue]:
 @check("params-changed", "warning", "YAML reads an unquoted 3.10 as the number 3.1, which is another version.")
 def params_as_written(context: CheckContext) -> Iterator[Issue]:
     """Report parameters that YAML changes: a warning if the text may be a version or a name, otherwise a note."""
-    for param in context.inputs.quotes.survey.changed_params:
+    for param in context.inputs.quotes.lookups.changed_params:
         fix = f"write {json.dumps(param.written)} in quotes to pass it as it is written"
         message = f"params.{param.name}: YAML reads {param.written} as {param.passed}"
         yield Issue(message, fix, "warning" if param.looks_like_text else "note")
@@ -278,7 +278,7 @@ def params_as_written(context: CheckContext) -> Iterator[Issue]:
 @check("secret-files", "warning", "Everybody who can log in to a node can read what is uploaded to it.")
 def no_secret_files(context: CheckContext) -> Iterator[Issue]:
     """Report files in the work directory or a dataset that usually hold secrets, such as `.env` and `.aws`."""
-    for upload in context.inputs.quotes.survey.uploads:
+    for upload in context.inputs.quotes.lookups.uploads:
         if upload.secret_files:
             message = f"files that usually hold secrets are in the {upload.what}: {_first(upload.secret_files)}"
             lines = ", ".join(upload.secret_lines)
@@ -290,7 +290,7 @@ def no_secret_files(context: CheckContext) -> Iterator[Issue]:
 )
 def everything_sent(context: CheckContext) -> Iterator[Issue]:
     """Report files in the work directory that cannot be sent, such as links that point outside the directory."""
-    for upload in context.inputs.quotes.survey.uploads:
+    for upload in context.inputs.quotes.lookups.uploads:
         if upload.skipped:
             message = f"these files in the {upload.what} are not sent: {_first(upload.skipped)}"
             yield Issue(message, "replace links with their targets, or exclude the files in .cloudgpuignore")
@@ -321,9 +321,9 @@ def data_reachable(context: CheckContext) -> Iterator[Issue]:
 @check("data-role", "warning", "A role that you provide may lack permission to read or write the data.")
 def role_permissions(context: CheckContext) -> Iterator[Issue]:
     """Report which permissions a role named in the settings needs for the buckets that nodes mount or write to."""
-    survey = context.inputs.quotes.survey
-    roles = [resource.name for resource in survey.named if resource.kind == "role"]
-    roles += [survey.profile.role] if survey.profile is not None and survey.profile.role else []
+    lookups = context.inputs.quotes.lookups
+    roles = [resource.name for resource in lookups.named if resource.kind == "role"]
+    roles += [lookups.profile.role] if lookups.profile is not None and lookups.profile.role else []
     recipe = context.inputs.recipe
     mounted = [data for data in recipe.data if data.mode == "mount" and source_of(data.source).kind == "s3"]
     for role in roles:
@@ -343,7 +343,7 @@ def role_permissions(context: CheckContext) -> Iterator[Issue]:
 def datasets_exist(context: CheckContext) -> Iterator[Issue]:
     """Report datasets that are missing, archived or could not be checked."""
     listed = {data.name for data in context.inputs.recipe.data if data.manifest is not None}
-    for name, dataset in context.inputs.quotes.survey.datasets.items():
+    for name, dataset in context.inputs.quotes.lookups.datasets.items():
         if dataset.presence == "missing":
             no_bucket = dataset.why.startswith("there is no bucket")
             fix = "create the bucket and upload the data" if no_bucket else "upload it"
@@ -367,7 +367,7 @@ def data_in_same_region(context: CheckContext) -> Iterator[Issue]:
     """Report datasets in a different region than a candidate, with the transfer cost."""
     regions = dict.fromkeys(candidate.region for candidate in context.candidate_list.candidates)
     downloads = {data.name: data.downloading_nodes(context.plan.nodes) for data in context.inputs.recipe.data}
-    for name, dataset in context.inputs.quotes.survey.datasets.items():
+    for name, dataset in context.inputs.quotes.lookups.datasets.items():
         other_regions = [region for region in regions if dataset.region and region != dataset.region]
         if other_regions:
             message = f"dataset {name} is in {dataset.region}, but nodes may run in {', '.join(other_regions)}"

@@ -44,7 +44,7 @@ _WARNING: Final[Severity] = "warning"
 @check("secrets", "note", "The plan shows which of your environment variables a run would use.")
 def required_secrets(context: CheckContext) -> Iterator[Issue]:
     """Report the secrets that are taken from the caller's environment. `secret-missing` reports missing secrets."""
-    known = context.inputs.quotes.survey.set_variables
+    known = context.inputs.quotes.lookups.set_variables
     secrets = [name for name in required_variables(context.inputs.recipe) if known is None or name in known]
     if secrets:
         yield Issue(f"sent to the nodes from your environment, and never stored: {', '.join(secrets)}")
@@ -53,7 +53,7 @@ def required_secrets(context: CheckContext) -> Iterator[Issue]:
 @check("secret-missing", "warning", "A secret that is not set would make the run fail after the launch.")
 def secrets_set(context: CheckContext) -> Iterator[Issue]:
     """Report secrets that are not set in the caller's environment."""
-    set_variables = context.inputs.quotes.survey.set_variables
+    set_variables = context.inputs.quotes.lookups.set_variables
     if set_variables is None:
         return
     missing = [name for name in required_variables(context.inputs.recipe) if name not in set_variables]
@@ -220,7 +220,7 @@ def image_fits_machine(context: CheckContext) -> Iterator[Issue]:
 
 def _found_image(context: CheckContext) -> ImageSeen | None:
     container = context.inputs.recipe.environment.container
-    return None if container is None else context.inputs.quotes.survey.of_image(container.image)
+    return None if container is None else context.inputs.quotes.lookups.of_image(container.image)
 
 
 def _image_issue(context: CheckContext, image: ImageSeen, message: str, fix: str) -> Issue:

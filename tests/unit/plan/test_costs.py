@@ -169,18 +169,18 @@ DATA = [{"name": "digits", "from": "s3://bucket/digits", "to": "/data"}]
 
 def test_cross_region_data_transfer_is_charged_once_per_node():
     one = recipe(resources={"instance_type": "p3dn.24xlarge", "nodes": 2}, data=DATA)
-    plain, far = make(one), make(one, Quotes(survey=seen()))
+    plain, far = make(one), make(one, Quotes(lookups=seen()))
     (line,) = [item for item in far.costs if item.kind == "transfer"]
     assert (line.label, line.usd, line.per) == ("2 copies of digits from eu-west-1", Decimal(20), "once")
     assert far.worst_case_usd == plain.worst_case_usd + 20
     assert far.hourly_usd == plain.hourly_usd
-    assert make(one, Quotes(survey=seen(region="us-east-1"))).costs == plain.costs
-    assert make(one, Quotes(survey=seen(region=""))).costs == plain.costs
+    assert make(one, Quotes(lookups=seen(region="us-east-1"))).costs == plain.costs
+    assert make(one, Quotes(lookups=seen(region=""))).costs == plain.costs
 
 
 @pytest.mark.parametrize("changes", [{"size_bytes": None}, {"whole": False}, {"region": "ap-southeast-5"}])
 def test_data_of_unknown_size_or_price_is_listed_as_unpriced(changes):
-    plan = make(recipe(data=DATA), Quotes(survey=seen(**changes)))
+    plan = make(recipe(data=DATA), Quotes(lookups=seen(**changes)))
     assert plan.unpriced == (f"1 copy of digits from {changes.get('region', 'eu-west-1')}",)
     assert plan.worst_case_usd == make(recipe(data=DATA)).worst_case_usd
 

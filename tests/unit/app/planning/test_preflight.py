@@ -65,11 +65,11 @@ def look(tmp_path: Path):
     (tmp_path / "work" / "digits").mkdir()
     (tmp_path / "work" / "digits" / "a.csv").write_bytes(b"x" * 7)
 
-    def survey(recipe: Recipe, inspector=None, environ=None, regions=("us-east-1",), **flags: str):
+    def look_up(recipe: Recipe, inspector=None, environ=None, regions=("us-east-1",), **flags: str):
         settings = load(flags=flags, environ={"CLOUDGPU_HOME": str(tmp_path / "home")}, cwd=tmp_path)
-        return Preflight(settings, environ or {}).survey(recipe, tmp_path / "work", regions, inspector)
+        return Preflight(settings, environ or {}).look_up(recipe, tmp_path / "work", regions, inspector)
 
-    return survey
+    return look_up
 
 
 def test_preflight_without_account_checks_only_local_files(look):
@@ -204,7 +204,7 @@ def test_preflight_looks_for_the_registry_password_too(look):
 @pytest.mark.parametrize(("pull", "queried"), [("missing", True), ("always", True), ("never", False)])
 def test_registry_is_queried_only_if_nodes_would_pull_the_image(tmp_path: Path, pull: str, queried: bool):
     settings = load(flags={}, environ={"CLOUDGPU_HOME": str(tmp_path / "home")}, cwd=tmp_path)
-    surveyor = Preflight(settings, {}, lambda environment: ImageSeen(environment.container.image, "there"))
+    preflight = Preflight(settings, {}, lambda environment: ImageSeen(environment.container.image, "there"))
     boxed = recipe(environment={"container": {"image": "lab/own:1", "pull": pull}})
-    assert surveyor.survey(boxed, tmp_path, (), None).image == (ImageSeen("lab/own:1", "there") if queried else None)
-    assert surveyor.survey(recipe(), tmp_path, (), None).image is None
+    assert preflight.look_up(boxed, tmp_path, (), None).image == (ImageSeen("lab/own:1", "there") if queried else None)
+    assert preflight.look_up(recipe(), tmp_path, (), None).image is None

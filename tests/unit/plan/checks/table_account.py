@@ -12,13 +12,13 @@ from tests.unit.plan.checks.worlds import (
     PlanInputs,
     fails,
     in_block,
+    looked_up,
     named,
     quota,
     rehearsed,
     resources,
     row,
     spot,
-    surveyed,
 )
 
 PASS_ROLE = "your identity needs iam:PassRole for role gpu with iam:PassedToService ec2.amazonaws.com"
@@ -213,9 +213,9 @@ ACCOUNT = (
     ),
     row(
         "region-enabled",
-        (PlanInputs(), surveyed(NamedResources(enabled_regions=frozenset({"us-east-1"})))),
+        (PlanInputs(), looked_up(NamedResources(enabled_regions=frozenset({"us-east-1"})))),
         fails(
-            surveyed(NamedResources(enabled_regions=frozenset({"us-west-2"}))),
+            looked_up(NamedResources(enabled_regions=frozenset({"us-west-2"}))),
             (
                 "error",
                 "us-east-1 is not enabled for this account",
@@ -228,11 +228,11 @@ ACCOUNT = (
         (
             PlanInputs(),
             spot(),
-            surveyed(NamedResources(service_roles=frozenset()), resources=TWO),
-            surveyed(NamedResources(service_roles=frozenset({"AWSServiceRoleForEC2Spot"})), resources=SPOT),
+            looked_up(NamedResources(service_roles=frozenset()), resources=TWO),
+            looked_up(NamedResources(service_roles=frozenset({"AWSServiceRoleForEC2Spot"})), resources=SPOT),
         ),
         fails(
-            surveyed(NamedResources(service_roles=frozenset()), resources=SPOT),
+            looked_up(NamedResources(service_roles=frozenset()), resources=SPOT),
             (
                 "warning",
                 "the account has no role AWSServiceRoleForEC2Spot: spot launches fail, unless your identity may "
@@ -241,7 +241,7 @@ ACCOUNT = (
             ),
         ),
         fails(
-            surveyed(NamedResources(service_roles_unknown="not allowed"), resources=SPOT),
+            looked_up(NamedResources(service_roles_unknown="not allowed"), resources=SPOT),
             (
                 "unknown",
                 "cannot tell whether the account has the role AWSServiceRoleForEC2Spot: not allowed",
@@ -267,25 +267,25 @@ ACCOUNT = (
     ),
     row(
         "instance-profile",
-        (PlanInputs(), surveyed(NamedResources(profile=ProfileSeen("gpu", may_pass=True, why="", node_lacks=())))),
+        (PlanInputs(), looked_up(NamedResources(profile=ProfileSeen("gpu", may_pass=True, why="", node_lacks=())))),
         fails(
-            surveyed(NamedResources(profile=ProfileSeen("", may_pass=None, why=""))),
+            looked_up(NamedResources(profile=ProfileSeen("", may_pass=None, why=""))),
             ("error", "the instance profile has no role, so nodes get no credentials", "add a role to the profile"),
         ),
         fails(
-            surveyed(NamedResources(profile=ProfileSeen("gpu", may_pass=None, why="not allowed", node_lacks=()))),
+            looked_up(NamedResources(profile=ProfileSeen("gpu", may_pass=None, why="not allowed", node_lacks=()))),
             ("unknown", "cannot tell whether you may launch nodes with role gpu: not allowed", PASS_ROLE),
         ),
         fails(
-            surveyed(NamedResources(profile=ProfileSeen("gpu", False, "IAM policy simulation: implicitDeny", ()))),
+            looked_up(NamedResources(profile=ProfileSeen("gpu", False, "IAM policy simulation: implicitDeny", ()))),
             ("error", "you may not launch nodes with role gpu (IAM policy simulation: implicitDeny)", PASS_ROLE),
         ),
         fails(
-            surveyed(NamedResources(profile=ProfileSeen("gpu", True, "", ("ssmmessages:CreateDataChannel",)))),
+            looked_up(NamedResources(profile=ProfileSeen("gpu", True, "", ("ssmmessages:CreateDataChannel",)))),
             ("error", "role gpu does not allow ssmmessages:CreateDataChannel, which reach = ssm needs", ""),
         ),
         fails(
-            surveyed(NamedResources(profile=ProfileSeen("gpu", True, "", None))),
+            looked_up(NamedResources(profile=ProfileSeen("gpu", True, "", None))),
             (
                 "unknown",
                 "cannot tell whether role gpu allows Session Manager",
@@ -297,7 +297,7 @@ ACCOUNT = (
         "role-permissions",
         PlanInputs(),
         fails(
-            surveyed(NamedResources(denied_role_actions=("iam:CreateInstanceProfile", "iam:CreateRole"))),
+            looked_up(NamedResources(denied_role_actions=("iam:CreateInstanceProfile", "iam:CreateRole"))),
             (
                 "warning",
                 "your policies deny iam:CreateInstanceProfile, iam:CreateRole, which create the roles of a cluster "
@@ -310,7 +310,7 @@ ACCOUNT = (
         "tags",
         PlanInputs(),
         fails(
-            surveyed(NamedResources(tags_problem="40 tags: too many")),
+            looked_up(NamedResources(tags_problem="40 tags: too many")),
             ("error", "the tags of the settings and the recipe: 40 tags: too many", "remove some of them"),
         ),
     ),
@@ -318,15 +318,15 @@ ACCOUNT = (
         "region-origin",
         (
             PlanInputs(),
-            surveyed(NamedResources(region_origin="flag --region"), resources={**TWO, "regions": ["eu-west-1"]}),
-            surveyed(NamedResources(region_origin=""), resources={**TWO, "zones": ["us-east-1a"]}),
+            looked_up(NamedResources(region_origin="flag --region"), resources={**TWO, "regions": ["eu-west-1"]}),
+            looked_up(NamedResources(region_origin=""), resources={**TWO, "zones": ["us-east-1a"]}),
         ),
         fails(
-            surveyed(NamedResources(region_origin="environment AWS_REGION")),
+            looked_up(NamedResources(region_origin="environment AWS_REGION")),
             ("note", "region us-east-1: environment AWS_REGION", ""),
         ),
         fails(
-            surveyed(NamedResources(region_origin="")),
+            looked_up(NamedResources(region_origin="")),
             (
                 "note",
                 "region us-east-1: the default, because no setting names one",

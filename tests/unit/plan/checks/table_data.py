@@ -12,10 +12,10 @@ from tests.unit.plan.checks.worlds import (
     data,
     fails,
     launch,
+    looked_up,
     rehearsed,
     row,
     spot,
-    surveyed,
 )
 
 GIB = 2**30
@@ -31,8 +31,8 @@ def limited(better: str, **limits: float) -> PlanInputs:
     return PlanInputs({"metrics": {"m": {"pattern": "m=(?P<value>.*)", "better": better, **limits}}})
 
 
-def quotes(survey: NamedResources) -> Quotes:
-    return Quotes(live=True, survey=survey)
+def quotes(lookups: NamedResources) -> Quotes:
+    return Quotes(live=True, lookups=lookups)
 
 
 def rooted(gib: int) -> PlanInputs:
@@ -61,7 +61,7 @@ DATA = (
     ),
     row(
         "data-role",
-        (mounted("s3://bucket/a"), surveyed(WITH_ROLE), replace(mounted("nfs://filer/a"), quotes=quotes(WITH_ROLE))),
+        (mounted("s3://bucket/a"), looked_up(WITH_ROLE), replace(mounted("nfs://filer/a"), quotes=quotes(WITH_ROLE))),
         fails(
             replace(mounted("s3://bucket/a", writable=True), quotes=quotes(WITH_ROLE)),
             (
@@ -113,7 +113,7 @@ DATA = (
             ),
         ),
         fails(
-            surveyed(
+            looked_up(
                 NamedResources(datasets={"images": DatasetSeen("archived", "2 of 9 objects are archived (GLACIER)")}),
                 data=[{"name": "images", "from": "s3://bucket/images/", "to": "/data/images", "manifest": "sums.txt"}],
             ),
@@ -173,7 +173,7 @@ DATA = (
             ),
         ),
         fails(
-            surveyed(NamedResources(workdir_bytes=195 * GIB)),
+            looked_up(NamedResources(workdir_bytes=195 * GIB)),
             (
                 "error",
                 "the disk has 200 GiB, but at least 205 GiB are needed (the work directory)",
@@ -222,9 +222,9 @@ DATA = (
     ),
     row(
         "workdir",
-        surveyed(NamedResources(workdir_bytes=2 * GIB)),
+        looked_up(NamedResources(workdir_bytes=2 * GIB)),
         fails(
-            surveyed(NamedResources(workdir_bytes=3 * GIB)),
+            looked_up(NamedResources(workdir_bytes=3 * GIB)),
             (
                 "warning",
                 "the work directory is 3.0 GiB, all of which is uploaded to every node",
@@ -289,9 +289,9 @@ DATA = (
     ),
     row(
         "local-files",
-        (PlanInputs(), surveyed(NamedResources())),
+        (PlanInputs(), looked_up(NamedResources())),
         fails(
-            surveyed(
+            looked_up(
                 NamedResources(
                     files=(
                         FileIssue(("launch", "command"), "a.py does not exist", "add it"),
@@ -305,9 +305,9 @@ DATA = (
     ),
     row(
         "secret-files",
-        (PlanInputs(), surveyed(NamedResources(uploads=(Upload("work directory", ".", 1, 9),)))),
+        (PlanInputs(), looked_up(NamedResources(uploads=(Upload("work directory", ".", 1, 9),)))),
         fails(
-            surveyed(
+            looked_up(
                 NamedResources(
                     uploads=(
                         Upload("work directory", ".", 9, 9, ("a/.env", "b.pem", "c.pem", "d.pem"), (".env", "*.pem")),
@@ -329,9 +329,9 @@ DATA = (
     ),
     row(
         "not-sent",
-        (PlanInputs(), surveyed(NamedResources(uploads=(Upload("work directory", ".", 1, 9),)))),
+        (PlanInputs(), looked_up(NamedResources(uploads=(Upload("work directory", ".", 1, 9),)))),
         fails(
-            surveyed(
+            looked_up(
                 NamedResources(uploads=(Upload("work directory", ".", 1, 9, skipped=("a: socket", "b: device")),))
             ),
             (
@@ -343,9 +343,9 @@ DATA = (
     ),
     row(
         "params-changed",
-        (PlanInputs(), surveyed(NamedResources())),
+        (PlanInputs(), looked_up(NamedResources())),
         fails(
-            surveyed(
+            looked_up(
                 NamedResources(
                     changed_params=(ChangedParam("version", "3.10", "3.1"), ChangedParam("steps", "1e3", "1000.0"))
                 )

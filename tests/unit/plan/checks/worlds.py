@@ -94,17 +94,17 @@ def launch(**wanted: Any) -> PlanInputs:
     return PlanInputs({"launch": {**TRAIN, **wanted}})
 
 
-def surveyed(survey: NamedResources, **sections: Any) -> PlanInputs:
-    return PlanInputs(sections, Quotes(live=True, survey=survey))
+def looked_up(lookups: NamedResources, **sections: Any) -> PlanInputs:
+    return PlanInputs(sections, Quotes(live=True, lookups=lookups))
 
 
 def data(seen: DatasetSeen, *, share: str = "each", **sections: Any) -> PlanInputs:
     given = [{"name": "images", "from": "s3://bucket/images/", "to": "/data/images", "share": share}]
-    return surveyed(NamedResources(datasets={"images": seen}), data=given, **sections)
+    return looked_up(NamedResources(datasets={"images": seen}), data=given, **sections)
 
 
 def named(*things: NamedThing) -> PlanInputs:
-    return surveyed(NamedResources(named=things))
+    return looked_up(NamedResources(named=things))
 
 
 def quota(limit: int, used: int | None = 0, **wanted: Any) -> PlanInputs:
