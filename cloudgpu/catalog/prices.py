@@ -11,7 +11,7 @@ from cloudgpu.recipe.sources import StorageKind
 
 ItemKind = Literal["nodes", "disks", "addresses", "gateway", "transfer", "storage"]
 """Category of a cost item in a plan or bill."""
-PricedThing = Literal[
+PriceKey = Literal[
     "gp3_gib_month_usd",
     "snapshot_gib_month_usd",
     "public_ipv4_hour_usd",
@@ -37,21 +37,21 @@ class Price:
     region: str
 
 
-def other_price(thing: PricedThing, region: str) -> Price | None:
+def other_price(key: PriceKey, region: str) -> Price | None:
     """Return the price of a resource in a region, or None if unknown."""
     stored = _read("other_prices.json")
-    price = stored[thing]
+    price = stored[key]
     text = price if isinstance(price, str) else price.get(region)
     if text is None:
         return None
-    return Price(Decimal(text), stored["sources"][thing], date.fromisoformat(stored["priced_on"]), region)
+    return Price(Decimal(text), stored["sources"][key], date.fromisoformat(stored["priced_on"]), region)
 
 
-def shipped_price(thing: PricedThing, region: str) -> Price:
+def shipped_price(key: PriceKey, region: str) -> Price:
     """Return the price of a resource in a region, for prices that the bundled data always contains."""
-    price = other_price(thing, region)
+    price = other_price(key, region)
     if price is None:
-        message = f"the bundled price list does not contain {thing} for {region}"
+        message = f"the bundled price list does not contain {key} for {region}"
         raise LookupError(message)
     return price
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cloudgpu.catalog.prices import HOURS_PER_MONTH, ItemKind, Price, other_price
 from cloudgpu.decoding import decode_as
-from cloudgpu.plan.named_resources import NamedResources
+from cloudgpu.plan.named_resources import Lookups
 from cloudgpu.plan.network_access import GATEWAYS, PublicAddress, elastic_ips
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def items_besides_nodes(nodes: int, disk_gib: int, region: str, public_address: 
     return tuple(items)
 
 
-def transfer_items(recipe: "Recipe", lookups: NamedResources, region: str) -> tuple[CostItem, ...]:
+def transfer_items(recipe: "Recipe", lookups: Lookups, region: str) -> tuple[CostItem, ...]:
     """Return one item for each dataset in another region, with one copy for every node that downloads the dataset.
 
     Datasets whose region is unknown have no item.

@@ -12,7 +12,7 @@ from cloudgpu import bounds
 from cloudgpu.aws.ec2.tagged_types import CLUSTER_TAG, OWNER_TAG, TOKEN_TAG
 from cloudgpu.backends.tagged_resource import BillableResource
 from cloudgpu.catalog.catalog import Catalog
-from cloudgpu.catalog.prices import HOURS_PER_MONTH, PricedThing, other_price
+from cloudgpu.catalog.prices import HOURS_PER_MONTH, PriceKey, other_price
 from cloudgpu.clock import utc_text
 from cloudgpu.launch.inventory import ALIVE_STATES
 
@@ -23,7 +23,7 @@ _HOURS_A_MONTH: Final = 730
 _EXACT: Final = Decimal("0.0001")
 _GRACE: Final = timedelta(minutes=10)
 """Grace period after the expiry, so that the nodes' timers and the expiry schedule terminate nodes before a sweep."""
-_BY_THE_HOUR: Final[Mapping[str, PricedThing]] = {
+_BY_THE_HOUR: Final[Mapping[str, PriceKey]] = {
     "elastic-ip": "public_ipv4_hour_usd",
     "nat-gateway": "nat_gateway_hour_usd",
 }

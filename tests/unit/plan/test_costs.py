@@ -14,7 +14,7 @@ from cloudgpu.catalog.prices import other_price
 from cloudgpu.ledger.billing import MINIMUM_S
 from cloudgpu.plan import planner
 from cloudgpu.plan.costs import SHORTEST_CHARGE_S, CostItem, items_besides_nodes, total_usd, unpriced
-from cloudgpu.plan.named_resources import DatasetSeen, NamedResources
+from cloudgpu.plan.named_resources import DatasetSeen, Lookups
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe import rules
@@ -159,9 +159,9 @@ def test_work_without_a_known_rate_is_rejected(metrics, metric, message):
     assert (problem.path, problem.message) == (("work", "metric"), message)
 
 
-def seen(**changes) -> NamedResources:
+def seen(**changes) -> Lookups:
     values = {"presence": "there", "size_bytes": 500 * 10**9, "region": "eu-west-1", **changes}
-    return NamedResources(datasets={"digits": DatasetSeen(**values)})
+    return Lookups(datasets={"digits": DatasetSeen(**values)})
 
 
 DATA = [{"name": "digits", "from": "s3://bucket/digits", "to": "/data"}]

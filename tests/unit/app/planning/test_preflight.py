@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.app.planning.planner import Preflight
 from cloudgpu.errors import AuthError
-from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedThing, ProfileSeen
+from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedResource, ProfileSeen
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.settings import load
 
@@ -111,9 +111,9 @@ def test_rehearsal_objects_are_measured_in_their_local_directory(look, target, q
 def test_key_pair_is_checked_in_every_region_and_role_once(look):
     found = look(recipe(), Account(), regions=("us-east-1", "eu-west-1"), key_name="ann", role_name="gpu")
     assert found.named == (
-        NamedThing("key pair", "ann", "us-east-1", "there", "", "key_name"),
-        NamedThing("key pair", "ann", "eu-west-1", "missing", "", "key_name"),
-        NamedThing("role", "gpu", "", "unknown", "not allowed to look for gpu", "role_name"),
+        NamedResource("key pair", "ann", "us-east-1", "there", "", "key_name"),
+        NamedResource("key pair", "ann", "eu-west-1", "missing", "", "key_name"),
+        NamedResource("role", "gpu", "", "unknown", "not allowed to look for gpu", "role_name"),
     )
 
 
@@ -177,9 +177,9 @@ def test_network_resource_is_missing_only_if_absent_in_all_regions(look):
     named = {"vpc_id": "vpc-1", "subnet_id": "subnet-2", "security_group_id": "sg-3"}
     found = look(recipe(), account, regions=("us-east-1", "eu-west-1"), **named)
     assert found.named == (
-        NamedThing("VPC", "vpc-1", "eu-west-1", "there", "", "vpc_id"),
-        NamedThing("subnet", "subnet-2", "us-east-1, eu-west-1", "missing", "", "subnet_id"),
-        NamedThing("security group", "sg-3", "us-east-1, eu-west-1", "missing", "", "security_group_id"),
+        NamedResource("VPC", "vpc-1", "eu-west-1", "there", "", "vpc_id"),
+        NamedResource("subnet", "subnet-2", "us-east-1, eu-west-1", "missing", "", "subnet_id"),
+        NamedResource("security group", "sg-3", "us-east-1, eu-west-1", "missing", "", "security_group_id"),
     )
     assert "subnet subnet-2 eu-west-1" in account.queries
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cloudgpu.plan.named_resources import NamedResources
+from cloudgpu.plan.named_resources import Lookups
 from tests.unit.plan.checks.worlds import (
     ONE,
     PlanInputs,
@@ -186,10 +186,10 @@ ENVIRONMENT = (
         "secret-missing",
         (
             environment(secrets=["TOKEN"]),
-            looked_up(NamedResources(set_variables=frozenset({"TOKEN"})), environment={"secrets": ["TOKEN"]}),
+            looked_up(Lookups(set_variables=frozenset({"TOKEN"})), environment={"secrets": ["TOKEN"]}),
         ),
         fails(
-            looked_up(NamedResources(set_variables=frozenset({"TOKEN"})), environment={"secrets": ["TOKEN", "KEY"]}),
+            looked_up(Lookups(set_variables=frozenset({"TOKEN"})), environment={"secrets": ["TOKEN", "KEY"]}),
             ("warning", "not set in your environment: KEY", "run `export KEY=...`, or type it when `train` asks"),
         ),
     ),

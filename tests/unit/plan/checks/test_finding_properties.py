@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.plan.capacity import VcpuHeadroom
-from cloudgpu.plan.named_resources import DatasetSeen, NamedResources
+from cloudgpu.plan.named_resources import DatasetSeen, Lookups
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner import SEVERITIES
 from cloudgpu.recipe.schema import Recipe, to_plain_values
@@ -66,7 +66,7 @@ def worlds(draw):
         for code in ("L-417A185B", "L-DB2E81BA", "L-7212CCBC", "L-C4BD4855", "L-3819A6DF")
         if draw(st.booleans())
     }
-    lookups = NamedResources(
+    lookups = Lookups(
         datasets={
             "a": DatasetSeen("there", size_bytes=draw(st.integers(0, 2**42)), region=draw(st.sampled_from(REGIONS)))
         },

@@ -9,7 +9,7 @@ from cloudgpu.catalog import Catalog, load
 from cloudgpu.hosts.host import HostsView
 from cloudgpu.plan import planner
 from cloudgpu.plan.capacity import Reservation, VcpuHeadroom
-from cloudgpu.plan.named_resources import DatasetSeen, NamedResources, NamedThing
+from cloudgpu.plan.named_resources import DatasetSeen, Lookups, NamedResource
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.plan import Finding, Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
@@ -94,17 +94,17 @@ def launch(**wanted: Any) -> PlanInputs:
     return PlanInputs({"launch": {**TRAIN, **wanted}})
 
 
-def looked_up(lookups: NamedResources, **sections: Any) -> PlanInputs:
+def looked_up(lookups: Lookups, **sections: Any) -> PlanInputs:
     return PlanInputs(sections, Quotes(live=True, lookups=lookups))
 
 
 def data(seen: DatasetSeen, *, share: str = "each", **sections: Any) -> PlanInputs:
     given = [{"name": "images", "from": "s3://bucket/images/", "to": "/data/images", "share": share}]
-    return looked_up(NamedResources(datasets={"images": seen}), data=given, **sections)
+    return looked_up(Lookups(datasets={"images": seen}), data=given, **sections)
 
 
-def named(*things: NamedThing) -> PlanInputs:
-    return looked_up(NamedResources(named=things))
+def named(*things: NamedResource) -> PlanInputs:
+    return looked_up(Lookups(named=things))
 
 
 def quota(limit: int, used: int | None = 0, **wanted: Any) -> PlanInputs:
