@@ -3,15 +3,13 @@
 import hashlib
 import json
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 from cloudgpu.app.matrix.outcome import find_row_run
 from cloudgpu.app.planning.planner import Planned
-from cloudgpu.app.runs.concurrency import Sharing
 from cloudgpu.app.runs.train import TrainRequest
 from cloudgpu.errors import CloudGpuError, PlanError, UsageError
 from cloudgpu.plan import planner
@@ -191,28 +189,20 @@ def _no_common_cluster(recipe: str, axes: Sequence[Axis], runs: Sequence[Planned
 
 @dataclass(frozen=True)
 class MatrixRequest:
-    """The options of `train --matrix`. `TrainRequest` describes the options that are not listed here.
+    """The options of `train --matrix`.
 
     Attributes:
+        train: The options that `train` also has, with the lead plan.
         sets: `--set` assignments shared by all combinations, as typed.
         fail_fast: Whether to start no further runs after a failure.
         again: Whether to repeat combinations that already have a result.
     """
 
     plan: MatrixPlan
-    recipe_path: Path
-    base: Path
+    train: TrainRequest
     sets: tuple[str, ...] = ()
-    cluster: str = ""
-    keep: bool = False
-    keep_on_failure: bool = False
     fail_fast: bool = False
     again: bool = False
-    retry_s: int = 0
-    environ: Mapping[str, str] = field(default_factory=dict)
-    delete_on_interrupt: Callable[[str], bool] = lambda _what: False
-    sharing: Sharing = "refuse"
-    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -268,15 +258,17 @@ def _typical_s(record: MatrixRecord, records: RecordStore) -> float | None:
 
 
 def train_request(request: MatrixRequest, run: PlannedRun) -> TrainRequest:
-    """Return the `train` request for one combination."""
+    """Return the `train` request for one combination. Only the matrix creates, keeps and deletes the cluster."""
     values = (word for name, value in run.combination.values for word in ("--set", f"{name}={value}"))
-    return TrainRequest(
-        run.plan,
-        request.recipe_path,
-        request.base,
-        environ=request.environ,
-        sharing=request.sharing,
-        options=(*request.options, *values),
+    return replace(
+        request.train,
+        plan=run.plan,
+        cluster="",
+        keep=False,
+        keep_on_failure=False,
+        retry_s=0,
+        delete_unstarted=None,
+        options=(*request.train.options, *values),
     )
 
 
@@ -301,7 +293,7 @@ def _is_outdated(row: MatrixRow, run: PlannedRun, records: RecordStore) -> bool:
 def _new_record(request: MatrixRequest, now: datetime) -> MatrixRecord:
     plan, recipe = request.plan, request.plan.lead.plan.recipe
     axes = tuple((axis.name, axis.values) for axis in plan.axes)
-    path = str(request.recipe_path.resolve())
+    path = str(request.train.recipe_path.resolve())
     return MatrixRecord(
         name=_name(recipe.name, [path, plan.lead.plan.target, axes, sorted(request.sets)]),
         recipe=recipe.name,

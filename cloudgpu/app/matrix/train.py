@@ -62,7 +62,7 @@ class MatrixCluster:
             CloudGpuError: The cluster cannot be created. Its resources have been deleted, or the error names them.
         """
         plan, created = request.plan.lead.plan, self.created(record)
-        if created is not None and request.cluster not in ("", created.name):
+        if created is not None and request.train.cluster not in ("", created.name):
             message = f"matrix {record.name} already has cluster {created.name} in state {created.state}"
             raise UsageError(
                 message, hint=f"omit --cluster, or run `{command('cloudgpu', 'down', created.name)}` first"
@@ -84,7 +84,7 @@ class MatrixCluster:
         # cluster.
         record = self._matrices.save(replace(record, cluster=name, made=is_new, token="" if is_new else record.token))
         provisioned = self._context.clusters.create(
-            plan, name, self._requester, keep_on_failure=request.keep_on_failure, retry_s=request.retry_s
+            plan, name, self._requester, keep_on_failure=request.train.keep_on_failure, retry_s=request.train.retry_s
         )
         return self._matrices.save(replace(record, token=provisioned.record.identity.token))
 
@@ -93,7 +93,7 @@ class MatrixCluster:
 
         If neither applies, return the matrix's own name.
         """
-        return request.cluster or find_matching_cluster(self._context, request.plan.lead.plan) or record.name
+        return request.train.cluster or find_matching_cluster(self._context, request.plan.lead.plan) or record.name
 
     def end(self, record: MatrixRecord, cluster: ClusterRecord) -> MatrixRecord:
         """Delete the cluster that the matrix created, and record its cost.
@@ -170,7 +170,7 @@ class MatrixRunner:
             recipe = run.plan.recipe
             queried_fields = (recipe.environment, recipe.data, recipe.checkpoint, recipe.outputs_to)
             if queried_fields in checked:
-                check_feasible(run.plan, request.base)
+                check_feasible(run.plan, request.train.base)
             else:
                 checked.append(queried_fields)
                 self._training.check(train_request(request, run))
@@ -211,7 +211,7 @@ class _Session:
         self._request = request
         self._records = MatrixRecords(context.home)
         self._record = self._records.save(record)
-        self._end_on_interrupt = _InterruptPrompt(request.delete_on_interrupt)
+        self._end_on_interrupt = _InterruptPrompt(request.train.delete_on_interrupt)
         self._interrupted = False
         self._unfetched: tuple[str, ...] = ()
         self._lost: tuple[str, ...] = ()
@@ -358,9 +358,9 @@ class _Session:
             return "" if self._end_on_interrupt(running) else "interrupted; the cluster is unchanged"
         if self._unfetched and created is not None:
             return "outputs could not be downloaded"
-        if self._request.keep:
+        if self._request.train.keep:
             return "--keep"
-        return "--keep-on-failure" if self._request.keep_on_failure and failed else ""
+        return "--keep-on-failure" if self._request.train.keep_on_failure and failed else ""
 
     def _abandoned(self, err: CloudGpuError) -> None:
         """Add to the error's hint how to continue and which cluster is still running."""

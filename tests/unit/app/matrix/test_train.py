@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.app.matrix.planner import MatrixPlan, MatrixRequest, PlannedRun
 from cloudgpu.app.matrix.train import MatrixRunner
 from cloudgpu.app.planning.planner import Planned
-from cloudgpu.app.runs.train import TrainingRun
+from cloudgpu.app.runs.train import TrainingRun, TrainRequest
 from cloudgpu.backends.aws.clusters.create import Requester
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, ConnectError, StateError, TeardownError, UsageError
@@ -40,7 +40,10 @@ class MatrixHarness:
     def request(self, **more):
         runs = tuple(self.planned(values) for values in COMBINATIONS)
         lead = Planned(runs[0].plan, self.folder / "recipe.yaml", self.folder, None)
-        return MatrixRequest(MatrixPlan(lead, AXES, runs), lead.path, lead.base, **more)
+        matrix = {name: more.pop(name) for name in ("sets", "fail_fast", "again") if name in more}
+        return MatrixRequest(
+            MatrixPlan(lead, AXES, runs), TrainRequest(lead.plan, lead.path, lead.base, **more), **matrix
+        )
 
     def planned(self, values):
         params = {**dict(values), "base": self.base}
