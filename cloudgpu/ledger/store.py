@@ -214,9 +214,9 @@ class Ledger:
 def _entries(connection: sa.Connection, conditions: Sequence[sa.ColumnElement[bool]]) -> tuple[LedgerEntry, ...]:
     entry_rows = connection.execute(schema.ENTRIES.where(*conditions)).mappings().all()
     instances = group_instances(connection.execute(schema.instances_query(conditions)))
-    beside = group_surcharges(connection.execute(schema.surcharges_query(conditions)))
+    surcharges = group_surcharges(connection.execute(schema.surcharges_query(conditions)))
     parts = group_part_ends(connection.execute(schema.part_ends_query(conditions)))
-    return tuple(entry_from_rows(row, instances, beside, parts) for row in entry_rows)
+    return tuple(entry_from_rows(row, instances, surcharges, parts) for row in entry_rows)
 
 
 @dataclass(frozen=True)

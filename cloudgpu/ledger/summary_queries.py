@@ -277,12 +277,12 @@ def entries_of(read: Read, attempts: Iterable[EntryAttempt]) -> Mapping[EntryAtt
             return read(query, batch)
 
         instances = group_instances(of("launched", "instance_id"))
-        beside = group_surcharges(of("beside", "kind, count, hourly_nano_usd, whole_hours"))
+        surcharges = group_surcharges(of("beside", "kind, count, hourly_nano_usd, whole_hours"))
         parts = group_part_ends(of("part_ended", "part, ended_at, estimated"))
         for row in rows:
             attempt = row["entry_id"], row["attempt"]
             if attempt in wanted:
-                found[attempt] = entry_from_rows(row, instances, beside, parts)
+                found[attempt] = entry_from_rows(row, instances, surcharges, parts)
     return found
 
 

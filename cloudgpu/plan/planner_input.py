@@ -111,18 +111,20 @@ class PlannerInput:
     def public_address(self, instance_type: InstanceType, region: str) -> PublicAddress:
         """Return the kind of public address that nodes of a type get in a region."""
         several = several_interfaces(instance_type, self.efa_of(instance_type))
-        way = choose_public_address(
+        public_address = choose_public_address(
             self.network, self.recipe.resources.nodes, self.free_addresses(region), several=several
         )
         network = self.quotes.networks.get(region)
-        return "private" if way == "auto" and network and in_private_subnet(network, self.network) else way
+        if public_address == "auto" and network and in_private_subnet(network, self.network):
+            return "private"
+        return public_address
 
     def subnet(self, instance_type: InstanceType, region: str, zone: str) -> SubnetDecision | None:
         """Return the subnet for nodes of a type in a zone; None if it is unknown or created with the cluster."""
-        network, way = self.quotes.networks.get(region), self.public_address(instance_type, region)
-        if network is None or network.missing or network.unknown or way in GATEWAYS:
+        network, public_address = self.quotes.networks.get(region), self.public_address(instance_type, region)
+        if network is None or network.missing or network.unknown or public_address in GATEWAYS:
             return None
-        need = SubnetNeed(way, self.network.reach, self.recipe.resources.nodes, self.network.subnet_id)
+        need = SubnetNeed(public_address, self.network.reach, self.recipe.resources.nodes, self.network.subnet_id)
         return choose_subnet(network, zone, need)
 
     def image_parameter(self, instance_type: InstanceType) -> str:

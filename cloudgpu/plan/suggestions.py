@@ -68,12 +68,12 @@ class Edit:
     Attributes:
         sets: (field, text) pairs as typed after `--set`.
         weight: How far the change departs from the request; smaller is better.
-        way: Kind of change. Only the best of each kind is shown.
+        kind: Kind of change. Only the best of each kind is shown.
     """
 
     sets: tuple[tuple[str, str], ...]
     weight: int
-    way: str
+    kind: str
 
     @property
     def command(self) -> str:
@@ -82,7 +82,7 @@ class Edit:
 
     def after(self, other: "Edit") -> "Edit":
         """Return a change that applies `other` first, then this change."""
-        return Edit((*other.sets, *self.sets), other.weight + self.weight, f"{other.way}, {self.way}")
+        return Edit((*other.sets, *self.sets), other.weight + self.weight, f"{other.kind}, {self.kind}")
 
     def applied(self, recipe: Recipe) -> Recipe | None:
         """Return the changed recipe; None if it is invalid or unchanged."""
@@ -98,9 +98,9 @@ class Edit:
         return None if changed == recipe or any(rules.rule_problems(changed)) else changed
 
 
-def edit(field: str, text: str, *more: tuple[str, str], weight: int | None = None, way: str = "") -> Edit:
+def edit(field: str, text: str, *more: tuple[str, str], weight: int | None = None, kind: str = "") -> Edit:
     """Return a change that sets one field and the fields in `more`."""
-    return Edit(((field, text), *more), weight or _WEIGHTS.get(field, _DEFAULT_WEIGHT), way or field)
+    return Edit(((field, text), *more), weight or _WEIGHTS.get(field, _DEFAULT_WEIGHT), kind or field)
 
 
 def edits_in_fixes(fixes: Iterable[str]) -> Iterator[Edit]:
@@ -186,7 +186,7 @@ def _locations_markets_networks(inputs: PlannerInput) -> Iterator[Edit]:
 
 def _hardware_edits(inputs: PlannerInput) -> Iterator[Edit]:
     for kinship, instance_type in substitutes(inputs):
-        yield edit("resources.instance_type", instance_type.name, weight=_TYPE_WEIGHTS[kinship], way=kinship)
+        yield edit("resources.instance_type", instance_type.name, weight=_TYPE_WEIGHTS[kinship], kind=kinship)
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def _best(trials: Iterable[Trial]) -> tuple[SuggestedChange, ...]:
     """Return the best remedies: at most `MAX_REMEDIES` in total and one per kind of change."""
     best: dict[str, SuggestedChange] = {}
     for trial in sorted(trials, key=lambda trial: trial.rank):
-        best.setdefault(trial.edit.way, trial.remedy)
+        best.setdefault(trial.edit.kind, trial.remedy)
     return tuple(dict.fromkeys(best.values()))[:MAX_REMEDIES]
 
 
@@ -268,8 +268,8 @@ def _combined_trials(start: Trial, trials: Sequence[Trial], planned: Planner) ->
     # Extend only trials that fix at least one error, and only the best trial of each kind of change.
     moved = [trial for trial in trials if trial.refused and start.refused - trial.refused]
     moved.sort(key=lambda trial: (len(trial.refused - start.refused), len(trial.refused), trial.rank))
-    best = {trial.edit.way: trial for trial in reversed(moved)}
-    for first in [trial for trial in moved if best[trial.edit.way] is trial][:_EXTENDED]:
+    best = {trial.edit.kind: trial for trial in reversed(moved)}
+    for first in [trial for trial in moved if best[trial.edit.kind] is trial][:_EXTENDED]:
         seconds = list(_trials(first, planned, left))
         left -= len(seconds)
         apart = [trial for trial in seconds if not dict(trial.edit.sets).keys() & dict(first.edit.sets).keys()]

@@ -115,7 +115,7 @@ class CatalogSnapshots:
             number = self._next(history)
             entry = SnapshotEntry(number, at, snapshot.account, tuple(regions), history.current, summary, tuple(lines))
             SNAPSHOT.write(self._paths.snapshot(number), snapshot)
-            previous = [kept for kept in history.entries if kept.number == history.current]
+            previous = [other for other in history.entries if other.number == history.current]
             INDEX.write(self._paths.index, History(number, (*previous, entry)))
             # In the opposite order, a killed command could delete the active snapshot.
             for dropped in history.entries:

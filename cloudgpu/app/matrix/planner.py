@@ -65,7 +65,9 @@ class MatrixPlan:
         """Findings that the lead plan lacks, each preceded by the labels of the combinations that it applies to."""
         shown = {(finding.check, finding.message) for finding in self.lead.plan.findings}
         return [
-            (whose, finding) for whose, finding in _grouped(self.runs) if (finding.check, finding.message) not in shown
+            (labels, finding)
+            for labels, finding in _grouped(self.runs)
+            if (finding.check, finding.message) not in shown
         ]
 
 
@@ -140,10 +142,10 @@ def _queried_fields(recipe: Recipe) -> tuple[object, ...]:
 
 
 def _refuse(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> None:
-    errors = [(whose, finding) for whose, finding in _grouped(runs) if finding.severity == "error"]
+    errors = [(labels, finding) for labels, finding in _grouped(runs) if finding.severity == "error"]
     if errors:
         lines = [
-            f"{whose}: {f.check}: {f.message}{f' (fix: {f.first_fix})' if f.first_fix else ''}" for whose, f in errors
+            f"{labels}: {f.check}: {f.message}{f' (fix: {f.first_fix})' if f.first_fix else ''}" for labels, f in errors
         ]
         message = f"recipe {recipe} cannot run with every combination of this matrix"
         # A fix that sets the value of an axis does not fix the matrix, so only the finding shows it, not the hint.
@@ -158,13 +160,13 @@ def _refuse(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> No
 
 def _grouped(runs: Sequence[PlannedRun]) -> list[tuple[str, Finding]]:
     """Return each distinct finding with the combinations that it applies to."""
-    whose: dict[tuple[str, str], list[str]] = {}
+    labels: dict[tuple[str, str], list[str]] = {}
     findings: dict[tuple[str, str], Finding] = {}
     for run in runs:
         for finding in run.plan.findings:
             findings.setdefault((finding.check, finding.message), finding)
-            whose.setdefault((finding.check, finding.message), []).append(run.combination.label)
-    return [(label_combinations(whose[key], len(runs)), finding) for key, finding in findings.items()]
+            labels.setdefault((finding.check, finding.message), []).append(run.combination.label)
+    return [(label_combinations(labels[key], len(runs)), finding) for key, finding in findings.items()]
 
 
 def _can_run(plan: Plan, key: tuple[str, str, str]) -> bool:

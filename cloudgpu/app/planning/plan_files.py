@@ -147,12 +147,12 @@ def _check_shape(stored: StoredPlan) -> None:
         _ = stored.plan[name]
 
 
-def input_changes(stored: StoredPlan, world: PlanInputs, fresh: Plan) -> Iterator[str]:
+def input_changes(stored: StoredPlan, inputs: PlanInputs, fresh: Plan) -> Iterator[str]:
     """Yield the differences that prevent applying a saved plan; none if it can be applied.
 
     A lower price is not a difference, because the saved price is still an upper bound.
     """
-    yield from _input_changes(stored.world, world)
+    yield from _input_changes(stored.world, inputs)
     for name, description in _SHAPE.items():
         before, after = stored.plan[name], fresh.as_json()[name]
         if before != after:
@@ -251,7 +251,7 @@ def collect_plan_inputs(planned: Planned, cloud: BackendIdentity, home: Home, pl
 
 
 def save(
-    path: Path, planned: Planned, world: PlanInputs, *, sets: list[str], region: str, now: datetime, home: Home
+    path: Path, planned: Planned, inputs: PlanInputs, *, sets: list[str], region: str, now: datetime, home: Home
 ) -> StoredPlan:
     """Write a plan to a file, signed with the key of the state home.
 
@@ -263,7 +263,7 @@ def save(
         raise plan_error(planned.plan)
     made_at = now.replace(microsecond=0).isoformat()
     content = planned.plan.as_json()
-    unsigned = StoredPlan(made_at, __version__, str(planned.path.resolve()), tuple(sets), region, world, content)
+    unsigned = StoredPlan(made_at, __version__, str(planned.path.resolve()), tuple(sets), region, inputs, content)
     saved = sign(unsigned, derive_secret(home.service_key, _PURPOSE))
     try:
         files.make_private_directory(path.parent)
@@ -312,14 +312,14 @@ def require_signature(path: Path, saved: StoredPlan, home: Home) -> None:
         raise UsageError(f"{path} was edited after it was saved", hint=hint)
 
 
-def verify_saved_plan(path: Path, saved: StoredPlan, fresh: Planned, world: PlanInputs) -> Planned:
+def verify_saved_plan(path: Path, saved: StoredPlan, fresh: Planned, inputs: PlanInputs) -> Planned:
     """Return the saved plan if none of its inputs have changed.
 
     Raises:
         PlanError: At least one input changed; the findings list every change.
         CloudGpuError: The plan now has error findings.
     """
-    changed = list(input_changes(saved, world, fresh.plan))
+    changed = list(input_changes(saved, inputs, fresh.plan))
     if changed:
         sets = [word for pair in saved.sets for word in ("--set", pair)]
         repeat = command("cloudgpu", "plan", saved.recipe, *sets, "--out", str(path))

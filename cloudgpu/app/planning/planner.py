@@ -100,7 +100,7 @@ class Preflight:
                 denied_role_actions=() if denied is None else denied.result(),
                 tags_problem=_tags_problem(self.settings, recipe),
                 region_origin=_region_origin(self.settings),
-                named=tuple(thing.result() for thing in named),
+                named=tuple(lookup.result() for lookup in named),
                 set_variables=frozenset(name for name in required_variables(recipe) if self.environ.get(name)),
                 image=None if image is None else image.result(),
             )

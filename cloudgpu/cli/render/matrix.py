@@ -53,8 +53,8 @@ def plan_lines(
         *_what_runs(plan, start),
         *_time(plan, start, cluster, now),
         *(
-            f"{finding.severity}, {whose}: {finding.message} [{finding.check}]"
-            for whose, finding in plan.further_findings
+            f"{finding.severity}, {labels}: {finding.message} [{finding.check}]"
+            for labels, finding in plan.further_findings
         ),
     ]
     return wrap_lines(lines, width)

@@ -59,7 +59,7 @@ def _candidates(inputs: PlannerInput, instance_type: InstanceType, region: str) 
     """Yield the candidates of a type in a region, which differ only in zone, market and price."""
     public_address = inputs.public_address(instance_type, region)
     resources = inputs.recipe.resources
-    beside = (
+    other_items = (
         *items_besides_nodes(resources.nodes, int(resources.disk), region, public_address),
         *transfer_items(inputs.recipe, inputs.quotes.lookups, region),
         *storage.new_storage_costs(inputs, region),
@@ -91,7 +91,7 @@ def _candidates(inputs: PlannerInput, instance_type: InstanceType, region: str) 
                 reservation=resources.reservation or "",
                 subnet="" if chosen is None else chosen.id,
                 subnet_why="" if chosen is None else chosen.description,
-                beside=beside,
+                beside=other_items,
                 source=source,
             )
 

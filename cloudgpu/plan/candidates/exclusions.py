@@ -121,8 +121,8 @@ def quota_too_small(inputs: PlannerInput, instance_type: InstanceType, region: s
             f"{nodes} x {instance_type.name} need {needed} vCPUs in {region}, but {quota} allow only {limit}{since}"
         )
         request = quota.increase_command(region, needed)
-        asked = f"with `{request}`" if request else f"at {quota.console(region)}"
-        yield Reason(message, f"{fewer}request a quota of {needed} vCPUs {asked}")
+        how = f"with `{request}`" if request else f"at {quota.console(region)}"
+        yield Reason(message, f"{fewer}request a quota of {needed} vCPUs {how}")
 
 
 @dataclass(frozen=True)
@@ -272,10 +272,10 @@ def unreachable(inputs: PlannerInput, instance_type: InstanceType, region: str) 
 @rule("subnet", "Nodes are launched only into a subnet in which they can be reached.")
 def no_network(inputs: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude regions without a usable VPC, or without a suitable subnet in any zone that could be used."""
-    network, way = inputs.quotes.networks.get(region), inputs.public_address(instance_type, region)
-    if network is None or way in GATEWAYS:
+    network, public_address = inputs.quotes.networks.get(region), inputs.public_address(instance_type, region)
+    if network is None or public_address in GATEWAYS:
         return
-    problem, fix = network_problem(network, region, way, inputs.network.subnet_id)
+    problem, fix = network_problem(network, region, public_address, inputs.network.subnet_id)
     if problem:
         yield Reason(problem, fix)
     else:

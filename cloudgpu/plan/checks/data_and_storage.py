@@ -392,7 +392,7 @@ def _transfer_cost(dataset: DatasetSeen, nodes: int) -> str:
 
 def _use_region_of_data(context: CheckContext, region: str) -> str:
     """Return the option that moves the cluster to the data's region; empty if no candidate's type is offered there."""
-    catalog = context.inputs.catalog
-    types = [catalog.types[candidate.instance_type] for candidate in context.candidate_list.candidates]
-    offered = any(region in one.on_demand_usd and context.inputs.zones_offering(one, region) for one in types)
+    inputs, candidates = context.inputs, context.candidate_list.candidates
+    types = [inputs.catalog.types[candidate.instance_type] for candidate in candidates]
+    offered = any(region in found.on_demand_usd and inputs.zones_offering(found, region) for found in types)
     return command("--set", f"resources.regions={region}") if offered else ""

@@ -205,17 +205,17 @@ def _mount_targets(context: CheckContext, region: str) -> Iterator[Issue]:
 
 def _zones_without_subnet(inputs: PlannerInput, names: set[str], region: str) -> Iterator[Issue]:
     """Yield the zones that are excluded for their subnets, and the zones whose subnet has too few free addresses."""
-    said: dict[str, Issue] = {}
+    issues: dict[str, Issue] = {}
     for name in sorted(names):
         instance_type = inputs.catalog.types[name]
         for zone, reason in subnet_reasons(inputs, instance_type, region).items():
             decision = inputs.subnet(instance_type, region, zone)
             if reason is not None:
-                said[reason.message] = Issue(f"{zone} is excluded: {reason.message}", reason.fix, "note")
+                issues[reason.message] = Issue(f"{zone} is excluded: {reason.message}", reason.fix, "note")
             elif decision is not None and decision.short:
                 message = f"{decision.why}, unless this run reuses a cluster there"
-                said[message] = Issue(message, decision.fix, "warning")
-    yield from said.values()
+                issues[message] = Issue(message, decision.fix, "warning")
+    yield from issues.values()
 
 
 @check(
