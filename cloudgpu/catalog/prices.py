@@ -56,26 +56,15 @@ def shipped_price(key: PriceKey, region: str) -> Price:
     return price
 
 
-@dataclass(frozen=True)
-class StoragePrice:
-    """A monthly storage price and its source."""
+def storage_price(kind: StorageKind, region: str, deployment: str = "") -> Price | None:
+    """Return the price of a storage kind in a region, in USD per GiB and month, or None if unknown.
 
-    usd_per_gib_month: Decimal
-    source: str
-    as_of: date
-
-    def monthly_usd(self, size_gib: Decimal) -> Decimal:
-        """Return the price in USD per month of storage of this size."""
-        return self.usd_per_gib_month * size_gib
-
-
-def storage_price(kind: StorageKind, region: str, deployment: str = "") -> StoragePrice | None:
-    """Return the price of a storage kind in a region, or None if unknown. `deployment` applies only to Lustre."""
+    `deployment` applies only to Lustre.
+    """
     if kind == "ebs":
-        gp3 = other_price("gp3_gib_month_usd", region)
-        return None if gp3 is None else StoragePrice(gp3.usd, gp3.source, gp3.priced_on)
+        return other_price("gp3_gib_month_usd", region)
     product = _read("storage_prices.json")["products"].get(f"{kind} {deployment}" if kind == "lustre" else kind)
     price = None if product is None else product["usd_per_gib_month"].get(region)
     if price is None:
         return None
-    return StoragePrice(Decimal(price), product["source"], date.fromisoformat(product["as_of"]))
+    return Price(Decimal(price), product["source"], date.fromisoformat(product["as_of"]), region)

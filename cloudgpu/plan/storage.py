@@ -108,6 +108,6 @@ def new_storage_item(storage: Storage, make: Make, region: str) -> CostItem:
     per: Per = "month" if storage.keep else "hour"
     if price is None or make.size is None:
         return CostItem("storage", 1, what, None, None, "", per=per)
-    monthly_usd = price.monthly_usd(Decimal(int(make.size)))
+    monthly_usd = price.usd * Decimal(int(make.size))
     usd = monthly_usd if storage.keep else monthly_usd / HOURS_PER_MONTH
-    return CostItem("storage", 1, what, usd, price.as_of, price.source, per=per)
+    return CostItem("storage", 1, what, usd, price.priced_on, price.source, per=per)

@@ -182,5 +182,5 @@ def storage_spending(record: StorageRecord) -> RetainedSpending:
         account=record.account,
         endpoint=record.endpoint,
         region=record.region,
-        monthly_usd=price.monthly_usd(Decimal(size)) if price and size else None,
+        monthly_usd=price.usd * Decimal(size) if price and size else None,
     )

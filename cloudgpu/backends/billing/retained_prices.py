@@ -33,4 +33,4 @@ def capacity_monthly_usd(stored: TaggedStorage, size_gib: Decimal | None) -> Dec
     if stored.data is None:
         return Decimal(0)
     price = storage_price(kind, stored.region, stored.data.deployment.lower()) if kind else None
-    return None if price is None or size_gib is None else price.monthly_usd(size_gib)
+    return None if price is None or size_gib is None else price.usd * size_gib
