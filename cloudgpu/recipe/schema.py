@@ -5,7 +5,8 @@ Unknown keys are errors because a mistyped key that is silently ignored can cost
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -23,7 +24,7 @@ from cloudgpu.recipe.launch_sections import (
     Reference,
     Work,
 )
-from cloudgpu.recipe.problem import FieldPath
+from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.sources import Deployment, StorageKind
 from cloudgpu.settings.tags import check_tags
 
@@ -276,6 +277,24 @@ class Recipe(Section):
     """Spending limit and expiry."""
     rehearsal: Rehearsal | None = None
     """Overrides for a rehearsal."""
+
+
+@dataclass(frozen=True)
+class RecipeRule:
+    """A validation rule that the schema cannot express.
+
+    Attributes:
+        sections: The sections of the recipe that the rule reads.
+        find: Function that yields the problems.
+    """
+
+    sections: frozenset[str]
+    find: Callable[[Recipe], Iterator[Problem]]
+
+
+def rule(*sections: str) -> Callable[[Callable[[Recipe], Iterator[Problem]]], RecipeRule]:
+    """Turn a function into a rule that reads these sections. `rules.py` collects the rules of its modules."""
+    return lambda find: RecipeRule(frozenset(sections), find)
 
 
 def to_plain_values(recipe: Recipe) -> dict[str, Any]:
