@@ -33,7 +33,7 @@ from cloudgpu.errors import ConnectError, StateError
 from cloudgpu.hosts.host import HostSeen, HostsFile, HostsView, OwnHost
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.plan.plan import Plan
-from cloudgpu.plan.planner_input import PlannerInput
+from cloudgpu.plan.inputs import PlannerInput
 from cloudgpu.run.progress import Emit, Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.state.cluster_record import ClusterRecord
@@ -88,9 +88,9 @@ class LocalOffers(Offers):
     root: Path
     offline: bool
 
-    def quote(self, planner_input: PlannerInput) -> PlannerInput:
+    def quote(self, inputs: PlannerInput) -> PlannerInput:
         seen = {} if self.offline else {slot.name: self._look() for slot in SLOTS}
-        return replace(planner_input, hosts=HostsView(HostsFile(Path("local"), SLOTS), seen))
+        return replace(inputs, hosts=HostsView(HostsFile(Path("local"), SLOTS), seen))
 
     def _look(self) -> HostSeen:
         try:
