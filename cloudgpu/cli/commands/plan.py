@@ -158,11 +158,11 @@ def offers(
     context = command_context(json=json, target=on, region=region, allowed_paths=changes.allowed_paths)
     require_launches(context.settings.target, "offers")
     planned = plan_recipe(context, recipe, changes.assignments, offline=offline, all_regions=all_regions)
-    verdicts = explain_candidates(planned.inputs)
+    explanations = explain_candidates(planned.inputs)
     if json:
-        context.screen.document(offers_json(planned.plan, planned.inputs, verdicts))
+        context.screen.document(offers_json(planned.plan, planned.inputs, explanations))
     else:
-        lines = offers_lines(planned.plan, planned.inputs, verdicts, context.screen.width)
+        lines = offers_lines(planned.plan, planned.inputs, explanations, context.screen.width)
         context.screen.lines([*lines, *remedy_lines(planned.plan)])
     if not planned.plan.candidates:
         raise typer.Exit(NoCapacityError.exit_code)

@@ -197,26 +197,28 @@ class ExplanationGroup:
 
     rule: str
     kept: bool
-    verdicts: tuple[CandidateExplanation, ...]
+    explanations: tuple[CandidateExplanation, ...]
 
     @property
     def count(self) -> int:
         """Number of explanations."""
-        return len(self.verdicts)
+        return len(self.explanations)
 
 
 def explain_candidates(inputs: PlannerInput) -> tuple[CandidateExplanation, ...]:
     """Explain every decision: first the candidates, in the order in which they are tried, then the exclusions."""
     kept = tuple(_explain_candidates(inputs, find_candidates(inputs).candidates))
-    excluded = tuple(verdict for instance_type in inputs.types for verdict in _explain_type(inputs, instance_type))
+    excluded = tuple(
+        explanation for instance_type in inputs.types for explanation in _explain_type(inputs, instance_type)
+    )
     return (*kept, *excluded)
 
 
-def group_by_rule(verdicts: Iterable[CandidateExplanation]) -> tuple[ExplanationGroup, ...]:
+def group_by_rule(explanations: Iterable[CandidateExplanation]) -> tuple[ExplanationGroup, ...]:
     """Group the explanations by rule, in the order in which the rules first occur."""
     groups: dict[tuple[str, bool], list[CandidateExplanation]] = {}
-    for verdict in verdicts:
-        groups.setdefault((verdict.rule, verdict.kept), []).append(verdict)
+    for explanation in explanations:
+        groups.setdefault((explanation.rule, explanation.kept), []).append(explanation)
     return tuple(ExplanationGroup(rule, kept, tuple(members)) for (rule, kept), members in groups.items())
 
 
