@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from cloudgpu.plan.inputs import PlannerInput
 from local_host import LocalHost
 from local_nodes import LocalNodes
 
@@ -34,6 +33,7 @@ from cloudgpu.errors import ConnectError, StateError
 from cloudgpu.hosts.host import HostSeen, HostsFile, HostsView, OwnHost
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.plan.plan import Plan
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.run.progress import Emit, Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.state.cluster_record import ClusterRecord
