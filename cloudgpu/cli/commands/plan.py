@@ -98,8 +98,8 @@ def plan(
     if planned.plan.errors:
         raise typer.Exit(plan_error(planned.plan).exit_code)
     if out is not None:
-        now, world = context.clock.now(), current_plan_inputs(context, planned, out)
-        save(out, planned, world, sets=assigned, region=context.settings.region, now=now, home=context.home)
+        now, inputs = context.clock.now(), current_plan_inputs(context, planned, out)
+        save(out, planned, inputs, sets=assigned, region=context.settings.region, now=now, home=context.home)
         if not json:
             apply = command("cloudgpu", "train", "--plan", str(out))
             context.screen.wrapped(["", f"plan saved to {out}; to apply it: {apply}"])
