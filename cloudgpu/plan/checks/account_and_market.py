@@ -228,6 +228,13 @@ def expiry_reaches(context: CheckContext) -> Iterator[Issue]:
         yield Issue(message, command("--set", f"budget.expiry={minutes}"))
 
 
+@check("idle", "warning", "An idle cluster costs money until it expires.")
+def idle_unsupported(context: CheckContext) -> Iterator[Issue]:
+    """Report `budget.idle`, which is not implemented yet."""
+    if context.inputs.recipe.budget.idle is not None:
+        yield Issue("budget.idle: this version does not delete idle clusters yet, so they run until their expiry")
+
+
 @check(
     "cool-down",
     "note",
