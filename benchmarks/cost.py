@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from measure import CLOUDGPU, run, show, show_command
 
 from cloudgpu.cli.commands.cost import ROWS_SHOWN
-from cloudgpu.ledger import database, rows, schema, summary
+from cloudgpu.ledger import database, schema, summary
 from cloudgpu.ledger.entry import Spending, Surcharge, to_text
 from cloudgpu.ledger.report import By, ReportQuery
 from cloudgpu.ledger.store import Ledger, open_ledger
@@ -63,8 +63,8 @@ def fill(ledger: Ledger, count: int) -> None:
         return to_text(every[number].opened_at + timedelta(**later))
 
     events: dict[sa.Table, list[dict[str, Any]]] = {
-        schema.opened: [rows.opened_row(purchase, 1) for purchase in every],
-        schema.beside: [row for purchase in every for row in rows.surcharge_rows(purchase, 1)],
+        schema.opened: [schema.opened_row(purchase, 1) for purchase in every],
+        schema.beside: [row for purchase in every for row in schema.surcharge_rows(purchase, 1)],
         schema.launched: [
             purchase | {"instance_id": f"i-{number:08x}{node}", "position": node, "launched_at": at(number, seconds=20)}
             for number, purchase in enumerate(purchases)

@@ -15,7 +15,7 @@ from cloudgpu.ledger.store import Ledger, open_ledger
 from cloudgpu.paths import Home
 from cloudgpu.state.cluster_record import ClusterIdentity, ClusterLifecycle, ClusterPlacement, ClusterRecord
 from cloudgpu.state.record_store import RecordStore
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 
 CLUSTERS = 20
 

@@ -101,8 +101,8 @@ def _dataclass_reader(kind: type[Any]) -> Reader:
         if not attributes:  # not before the first use, because a dataclass may contain itself
             hints = typing.get_type_hints(kind, include_extras=True)
             attributes = tuple(
-                (one.name, _reader(hints[one.name]), one.default is MISSING and one.default_factory is MISSING)
-                for one in fields(kind)
+                (item.name, _reader(hints[item.name]), item.default is MISSING and item.default_factory is MISSING)
+                for item in fields(kind)
             )
         values = {}
         for name, read_attribute, required in attributes:

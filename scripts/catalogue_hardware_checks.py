@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Final, TypeVar
 
-from cloudgpu.catalog.catalog import Catalog, load
+from cloudgpu.catalog.catalog import Catalog, driver_for, load
 from cloudgpu.catalog.compatibility import Software, software
 from cloudgpu.catalog.hardware import Gpu, InstanceType
-from cloudgpu.catalog.images import driver_for
 from cloudgpu.catalog.unsupported import every_entry
 from cloudgpu.errors import RecipeError
 

@@ -110,7 +110,7 @@ class Offers(Protocol):
         """Return an `Inspector` for the resources that a recipe names; None if offline or if the backend has none."""
         return None
 
-    def quote(self, question: PlannerInput) -> PlannerInput:
+    def quote(self, inputs: PlannerInput) -> PlannerInput:
         """Add what the backend knows to the planner's input: zones, prices, images, quotas, storage or hosts."""
 
 

@@ -7,11 +7,11 @@ from functools import cache
 from typing import Literal
 
 from cloudgpu.catalog.catalog import read_data_file
-from cloudgpu.recipe.storage_kinds import StorageKind
+from cloudgpu.recipe.sources import StorageKind
 
 ItemKind = Literal["nodes", "disks", "addresses", "gateway", "transfer", "storage"]
 """Category of a cost item in a plan or bill."""
-PricedThing = Literal[
+PriceKey = Literal[
     "gp3_gib_month_usd",
     "snapshot_gib_month_usd",
     "public_ipv4_hour_usd",
@@ -37,45 +37,34 @@ class Price:
     region: str
 
 
-def other_price(thing: PricedThing, region: str) -> Price | None:
+def other_price(key: PriceKey, region: str) -> Price | None:
     """Return the price of a resource in a region, or None if unknown."""
     stored = _read("other_prices.json")
-    price = stored[thing]
+    price = stored[key]
     text = price if isinstance(price, str) else price.get(region)
     if text is None:
         return None
-    return Price(Decimal(text), stored["sources"][thing], date.fromisoformat(stored["priced_on"]), region)
+    return Price(Decimal(text), stored["sources"][key], date.fromisoformat(stored["priced_on"]), region)
 
 
-def shipped_price(thing: PricedThing, region: str) -> Price:
+def shipped_price(key: PriceKey, region: str) -> Price:
     """Return the price of a resource in a region, for prices that the bundled data always contains."""
-    price = other_price(thing, region)
+    price = other_price(key, region)
     if price is None:
-        message = f"the bundled price list does not contain {thing} for {region}"
+        message = f"the bundled price list does not contain {key} for {region}"
         raise LookupError(message)
     return price
 
 
-@dataclass(frozen=True)
-class StoragePrice:
-    """A monthly storage price and its source."""
+def storage_price(kind: StorageKind, region: str, deployment: str = "") -> Price | None:
+    """Return the price of a storage kind in a region, in USD per GiB and month, or None if unknown.
 
-    usd_per_gib_month: Decimal
-    source: str
-    as_of: date
-
-    def monthly_usd(self, size_gib: Decimal) -> Decimal:
-        """Return the price in USD per month of storage of this size."""
-        return self.usd_per_gib_month * size_gib
-
-
-def storage_price(kind: StorageKind, region: str, deployment: str = "") -> StoragePrice | None:
-    """Return the price of a storage kind in a region, or None if unknown. `deployment` applies only to Lustre."""
+    `deployment` applies only to Lustre.
+    """
     if kind == "ebs":
-        gp3 = other_price("gp3_gib_month_usd", region)
-        return None if gp3 is None else StoragePrice(gp3.usd, gp3.source, gp3.priced_on)
+        return other_price("gp3_gib_month_usd", region)
     product = _read("storage_prices.json")["products"].get(f"{kind} {deployment}" if kind == "lustre" else kind)
     price = None if product is None else product["usd_per_gib_month"].get(region)
     if price is None:
         return None
-    return StoragePrice(Decimal(price), product["source"], date.fromisoformat(product["as_of"]))
+    return Price(Decimal(price), product["source"], date.fromisoformat(product["as_of"]), region)

@@ -7,10 +7,10 @@ from cloudgpu.catalog import catalog
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.hosts.loading import load as load_hosts
 from cloudgpu.paths import bundled_folder
-from cloudgpu.recipe.fields import names_at
 from cloudgpu.recipe.loader import find
 from cloudgpu.recipe.loader import load as load_recipe
 from cloudgpu.recipe.local_files import EVERYWHERE
+from cloudgpu.recipe.schema import names_at
 from cloudgpu.settings import load
 
 

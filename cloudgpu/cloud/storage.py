@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final, Literal
 
-from cloudgpu.recipe.storage_kinds import KINDS
+from cloudgpu.recipe.sources import STORAGE_KINDS
 
 STORAGE_TAG: Final = "cloudgpu:storage"
 KEEP_TAG: Final = "cloudgpu:keep"
@@ -15,7 +15,7 @@ _KIND: Final = "cloudgpu:kind"
 
 PartKind = Literal["link", "mount-target", "efs", "lustre", "ebs", "s3", "security-group"]
 """Types of storage resources, in the order in which they can be deleted."""
-HOLDS_DATA: Final = frozenset(KINDS)
+HOLDS_DATA: Final = frozenset(STORAGE_KINDS)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.paths import unwritable_error
 from cloudgpu.processes import process_start, this_system
-from cloudgpu.state.file_format import FORMAT, stored_format
+from cloudgpu.state.documents import FORMAT, stored_format
 
 HEARTBEAT_EVERY_S: Final = 5.0
 STALE_AFTER_S: Final = 60.0

@@ -23,11 +23,11 @@ from cloudgpu.catalog import Catalog
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SAVE_AS_UTF8, NotUtf8Error, decode_text, read_bytes
 from cloudgpu.hosts.host import PORT, HostsFile, Jump, OwnHost
+from cloudgpu.recipe import text_rules
 from cloudgpu.recipe.document import Document, field_problems, parse
 from cloudgpu.recipe.field_types import MemoryGib, Section, Usd
 from cloudgpu.recipe.loader import display_path
 from cloudgpu.recipe.problem import FieldPath, Problem, suggestion
-from cloudgpu.recipe.rules import text as text_rules
 
 HOST_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
 _GPUS = re.compile(r"(?P<model>[A-Za-z0-9][A-Za-z0-9 .-]*?)(?:-(?P<size>[0-9]{1,4})Gi?B)?:(?P<count>[0-9]{1,2})")

@@ -8,8 +8,8 @@ from cloudgpu.launch.command import rank_command, script_variables
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.network import nccl_log_variables, network_environment
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
-from cloudgpu.recipe.rules.text import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.text_rules import LAUNCHER_VARIABLES
 
 
 def reject_reserved_variables(recipe: Recipe) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from cloudgpu.recipe.rules.text import RUN_PORTS
+from cloudgpu.recipe.text_rules import RUN_PORTS
 
 _RANGE = len(RUN_PORTS) // 2
 """Number of rendezvous ports. The same number of ports for the agents' connections follows."""

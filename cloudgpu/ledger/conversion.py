@@ -6,8 +6,7 @@ from dataclasses import fields
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.ledger.attribution import RunInterval
-from cloudgpu.ledger.billing import Charge
+from cloudgpu.ledger.billing import Charge, RunInterval
 from cloudgpu.ledger.entry import LedgerEntry, Part, PartEnd, Spending, Surcharge, from_text
 
 EntryAttempt = tuple[str, int]
@@ -19,7 +18,7 @@ SPENDING_COLUMNS = tuple(field.name for field in fields(Spending) if field.name 
 def entry_from_rows(
     row: Mapping[Any, Any],
     instances: Mapping[EntryAttempt, Sequence[str]],
-    beside: Mapping[EntryAttempt, Sequence[Surcharge]],
+    surcharges: Mapping[EntryAttempt, Sequence[Surcharge]],
     parts: Mapping[EntryAttempt, Mapping[Part, PartEnd]],
 ) -> LedgerEntry:
     """Combine an attempt's row with its instances, surcharges and part ends. The row may lack `extended_to`."""
@@ -29,7 +28,7 @@ def entry_from_rows(
         "node_hourly_usd": Decimal(row["node_hourly_usd"]),
         "opened_at": from_text(row["opened_at"]),
         "expires_at": from_text(row.get("extended_to") or row["expires_at"]),
-        "beside": tuple(beside.get(key, ())),
+        "beside": tuple(surcharges.get(key, ())),
     }
     return LedgerEntry(
         spending=Spending(**values),
@@ -68,8 +67,8 @@ def group_part_ends(part_rows: Iterable[Sequence[Any]]) -> Mapping[EntryAttempt,
 
 def charge_from_row(row: Sequence[Any]) -> Charge:
     """Convert a row of `charges_query`, without its first two columns (entry ID and attempt), to a charge."""
-    cluster, run_id, recipe, owner, team, simulated, nodes, price, launched_at, opened_at, closed_at, *beside = row
-    by_second, by_hour, unpriced, instance_type = beside
+    cluster, run_id, recipe, owner, team, simulated, nodes, price, launched_at, opened_at, closed_at, *rest = row
+    by_second, by_hour, unpriced, instance_type = rest
     return Charge(
         cluster=cluster,
         run_id=run_id,

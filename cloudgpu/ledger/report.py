@@ -7,9 +7,12 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal
 
-from cloudgpu.ledger.attribution import (
+from cloudgpu.ledger.billing import (
     NO_VALUE,
+    Bill,
+    Charge,
     Owner,
+    ParsedPrices,
     Piece,
     RunIndex,
     RunInterval,
@@ -17,9 +20,9 @@ from cloudgpu.ledger.attribution import (
     days,
     month_of,
     pieces,
+    usd,
     week_of,
 )
-from cloudgpu.ledger.billing import Bill, Charge, ParsedPrices, usd
 
 By = Literal["user", "team", "run", "recipe", "cluster", "gpu", "day", "week", "month"]
 PERIODS: tuple[By, ...] = ("day", "week", "month")

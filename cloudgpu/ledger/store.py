@@ -11,8 +11,8 @@ from typing import Self
 import sqlalchemy as sa
 
 from cloudgpu.errors import LedgerError
-from cloudgpu.ledger import database, rows, schema, summary
-from cloudgpu.ledger.attribution import RunInterval
+from cloudgpu.ledger import database, schema, summary
+from cloudgpu.ledger.billing import RunInterval
 from cloudgpu.ledger.billing import charges as charges_of
 from cloudgpu.ledger.conversion import (
     charge_from_row,
@@ -55,8 +55,8 @@ class Ledger:
             last = _last(connection, spending.entry_id)
             if not last.is_open:
                 attempt = last.number + 1
-                _record(connection, schema.opened, rows.opened_row(spending, attempt))
-                surcharges = rows.surcharge_rows(spending, attempt)
+                _record(connection, schema.opened, schema.opened_row(spending, attempt))
+                surcharges = schema.surcharge_rows(spending, attempt)
                 if surcharges:
                     connection.execute(sa.insert(schema.beside), surcharges)
                 summary.add_open(connection, (spending.entry_id, attempt))
@@ -149,11 +149,11 @@ class Ledger:
         """
         with database.read_transaction(self.engine) as connection:
             if token is None:
-                return _entries(connection, rows.conditions_for(cluster, state, since))
+                return _entries(connection, schema.conditions_for(cluster, state, since))
             # Search by token: a cluster name may be reused for thousands of entries, but each token has only a few.
             conditions = [
-                *rows.token_conditions(token, connection.dialect.name),
-                *rows.conditions_for(None, state, since),
+                *schema.token_conditions(token, connection.dialect.name),
+                *schema.conditions_for(None, state, since),
             ]
             found = _entries(connection, conditions)
             return tuple(entry for entry in found if cluster in (None, entry.spending.cluster))
@@ -184,17 +184,19 @@ class Ledger:
     def recomputed_report(self, query: ReportQuery) -> CostReport:
         """Return the same report as `query`, computed from the events without the summary."""
         with database.read_transaction(self.engine) as connection:
-            charges = [charge_from_row(row[2:]) for row in connection.execute(rows.charges_query())]
-            with_parts = {(entry_id, attempt) for entry_id, attempt in connection.execute(rows.ATTEMPTS_WITH_PART_ENDS)}
+            charges = [charge_from_row(row[2:]) for row in connection.execute(schema.charges_query())]
+            with_parts = {
+                (entry_id, attempt) for entry_id, attempt in connection.execute(schema.ATTEMPTS_WITH_PART_ENDS)
+            }
             for entry in entries_of(summary.reader(connection), with_parts).values():
                 charges += charges_of(entry)
-            runs = [run_from_row(row) for row in connection.execute(rows.RUNS)]
+            runs = [run_from_row(row) for row in connection.execute(schema.RUNS)]
         return report(charges, runs, query)
 
     def runs(self) -> tuple[RunInterval, ...]:
         """Return every run with the time during which it used its cluster."""
         with database.read_transaction(self.engine) as connection:
-            return tuple(run_from_row(row) for row in connection.execute(rows.RUNS))
+            return tuple(run_from_row(row) for row in connection.execute(schema.RUNS))
 
     def dispose(self) -> None:
         """Close every connection."""
@@ -210,11 +212,11 @@ class Ledger:
 
 
 def _entries(connection: sa.Connection, conditions: Sequence[sa.ColumnElement[bool]]) -> tuple[LedgerEntry, ...]:
-    entry_rows = connection.execute(rows.ENTRIES.where(*conditions)).mappings().all()
-    instances = group_instances(connection.execute(rows.instances_query(conditions)))
-    beside = group_surcharges(connection.execute(rows.surcharges_query(conditions)))
-    parts = group_part_ends(connection.execute(rows.part_ends_query(conditions)))
-    return tuple(entry_from_rows(row, instances, beside, parts) for row in entry_rows)
+    entry_rows = connection.execute(schema.ENTRIES.where(*conditions)).mappings().all()
+    instances = group_instances(connection.execute(schema.instances_query(conditions)))
+    surcharges = group_surcharges(connection.execute(schema.surcharges_query(conditions)))
+    parts = group_part_ends(connection.execute(schema.part_ends_query(conditions)))
+    return tuple(entry_from_rows(row, instances, surcharges, parts) for row in entry_rows)
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,7 @@ class _Attempt:
 
 
 def _last(connection: sa.Connection, entry_id: str) -> _Attempt:
-    row = connection.execute(rows.latest_attempt(entry_id)).first()
+    row = connection.execute(schema.latest_attempt(entry_id)).first()
     return _Attempt(row[0], row[1] is None) if row else _Attempt(0, is_open=False)
 
 

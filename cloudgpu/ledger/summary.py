@@ -11,9 +11,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cloudgpu.ledger import rows, schema
-from cloudgpu.ledger.attribution import RunIndex
-from cloudgpu.ledger.billing import Bill, Charge, ParsedPrices
+from cloudgpu.ledger import schema
+from cloudgpu.ledger.billing import Bill, Charge, ParsedPrices, RunIndex
 from cloudgpu.ledger.billing import charges as charges_of
 from cloudgpu.ledger.conversion import EntryAttempt, charge_from_row, run_from_row
 from cloudgpu.ledger.entry import to_text
@@ -63,7 +62,7 @@ def update_entries(connection: sa.Connection, attempts: Iterable[EntryAttempt]) 
 
 def update_run(connection: sa.Connection, run_id: str) -> None:
     """Update the closed attempts whose costs a run shares. A run may be recorded after its nodes have terminated."""
-    run = run_from_row(connection.execute(rows.RUNS.where(schema.run_started.c.run_id == run_id)).one())
+    run = run_from_row(connection.execute(schema.RUNS.where(schema.run_started.c.run_id == run_id)).one())
     summary = schema.cost_summary.c
     started = to_text(run.started_at)
     ended = to_text(max(run.started_at, run.ended_at or run.started_at))
@@ -77,10 +76,10 @@ def rebuild(connection: sa.Connection) -> None:
     """Recompute the summary from all events."""
     for table in schema.SUMMARY:
         connection.execute(sa.delete(table))
-    index = RunIndex(run_from_row(row) for row in connection.execute(rows.RUNS))
-    for batch in connection.execute(rows.charges_query()).partitions(_BATCH):
+    index = RunIndex(run_from_row(row) for row in connection.execute(schema.RUNS))
+    for batch in connection.execute(schema.charges_query()).partitions(_BATCH):
         _insert(connection, {(entry_id, attempt): [charge_from_row(row)] for entry_id, attempt, *row in batch}, index)
-    with_parts = {(entry_id, attempt) for entry_id, attempt in connection.execute(rows.ATTEMPTS_WITH_PART_ENDS)}
+    with_parts = {(entry_id, attempt) for entry_id, attempt in connection.execute(schema.ATTEMPTS_WITH_PART_ENDS)}
     entries = entries_of(reader(connection), with_parts)
     # An open entry is not final even if all of its parts have ended: its launch may still be recorded.
     final = {attempt: charges_of(entry) if entry.state == "closed" else [] for attempt, entry in entries.items()}

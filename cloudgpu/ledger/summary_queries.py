@@ -18,8 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cloudgpu.ledger.attribution import NO_VALUE, RunInterval
-from cloudgpu.ledger.billing import Charge, ParsedPrices
+from cloudgpu.ledger.billing import NO_VALUE, Charge, ParsedPrices, RunInterval
 from cloudgpu.ledger.billing import charges as charges_of
 from cloudgpu.ledger.conversion import (
     SPENDING_COLUMNS,
@@ -278,12 +277,12 @@ def entries_of(read: Read, attempts: Iterable[EntryAttempt]) -> Mapping[EntryAtt
             return read(query, batch)
 
         instances = group_instances(of("launched", "instance_id"))
-        beside = group_surcharges(of("beside", "kind, count, hourly_nano_usd, whole_hours"))
+        surcharges = group_surcharges(of("beside", "kind, count, hourly_nano_usd, whole_hours"))
         parts = group_part_ends(of("part_ended", "part, ended_at, estimated"))
         for row in rows:
             attempt = row["entry_id"], row["attempt"]
             if attempt in wanted:
-                found[attempt] = entry_from_rows(row, instances, beside, parts)
+                found[attempt] = entry_from_rows(row, instances, surcharges, parts)
     return found
 
 

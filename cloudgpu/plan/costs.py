@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import ROUND_CEILING, Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from cloudgpu import bounds
 from cloudgpu.catalog.prices import HOURS_PER_MONTH, ItemKind, Price, other_price
 from cloudgpu.decoding import decode_as
-from cloudgpu.plan.named_resources import NamedResources
+from cloudgpu.plan.named_resources import Lookups
 from cloudgpu.plan.network_access import GATEWAYS, PublicAddress, elastic_ips
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class CostItem:
     count: int
     what: str
     """Description of what is counted, for example `disks of 200 GiB (gp3)`."""
-    usd: Decimal | None
+    usd: Annotated[Decimal, bounds.usd] | None
     """Price in USD of all `count` items together, for the period in `per`; None if no price is known."""
     priced_on: date | None
     """Date on which the price was read; None if the price is unknown or comes from the inventory."""
@@ -91,7 +92,7 @@ def items_besides_nodes(nodes: int, disk_gib: int, region: str, public_address: 
     return tuple(items)
 
 
-def transfer_items(recipe: "Recipe", survey: NamedResources, region: str) -> tuple[CostItem, ...]:
+def transfer_items(recipe: "Recipe", lookups: Lookups, region: str) -> tuple[CostItem, ...]:
     """Return one item for each dataset in another region, with one copy for every node that downloads the dataset.
 
     Datasets whose region is unknown have no item.
@@ -99,7 +100,7 @@ def transfer_items(recipe: "Recipe", survey: NamedResources, region: str) -> tup
     items = []
     for data in recipe.data:
         nodes = data.downloading_nodes(recipe.resources.nodes)
-        dataset = survey.datasets.get(data.name)
+        dataset = lookups.datasets.get(data.name)
         if dataset is None or dataset.region in ("", region):
             continue
         what = f"{'copy' if nodes == 1 else 'copies'} of {data.name} from {dataset.region}"

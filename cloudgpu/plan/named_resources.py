@@ -39,7 +39,7 @@ NamedKind = Literal["key pair", "role", "permissions boundary", "instance profil
 
 
 @dataclass(frozen=True)
-class NamedThing:
+class NamedResource:
     """A resource in the account that the settings or the recipe name."""
 
     kind: NamedKind
@@ -178,7 +178,7 @@ class ChangedParam:
 
 
 @dataclass(frozen=True)
-class NamedResources:
+class Lookups:
     """The results of all checks of named resources. The default value means that nothing was checked.
 
     Attributes:
@@ -206,7 +206,7 @@ class NamedResources:
     regions_unknown: str = ""
     service_roles: frozenset[str] | None = None
     service_roles_unknown: str = ""
-    named: tuple[NamedThing, ...] = ()
+    named: tuple[NamedResource, ...] = ()
     profile: ProfileSeen | None = None
     denied_role_actions: tuple[str, ...] = ()
     tags_problem: str = ""
@@ -222,4 +222,4 @@ class NamedResources:
         return self.image if self.image is not None and self.image.image == image else None
 
 
-NO_SURVEY = NamedResources()
+NO_LOOKUPS = Lookups()

@@ -74,12 +74,12 @@ def several_interfaces(instance_type: InstanceType, efa: int) -> bool:
 
 def choose_public_address(request: NetworkRequest, nodes: int, free: int, *, several: bool) -> PublicAddress:
     """Return the kind of public address for this many nodes, given the number of free Elastic IPs."""
-    way = request.public_address
-    if way == "auto":
-        way = _automatic(request, nodes, free, several=several)
+    public_address = request.public_address
+    if public_address == "auto":
+        public_address = _automatic(request, nodes, free, several=several)
     # With Session Manager the first node's address would be unused, and private nodes do not need an existing subnet.
     replaced = ("nat",) if request.own_network else ("nat", "private")
-    return "private-nat" if request.reach == "ssm" and way in replaced else way
+    return "private-nat" if request.reach == "ssm" and public_address in replaced else public_address
 
 
 def _automatic(request: NetworkRequest, nodes: int, free: int, *, several: bool) -> PublicAddress:
@@ -90,9 +90,9 @@ def _automatic(request: NetworkRequest, nodes: int, free: int, *, several: bool)
     return "elastic" if nodes <= free or request.own_network else "nat"
 
 
-def elastic_ips(way: PublicAddress, nodes: int) -> int:
+def elastic_ips(public_address: PublicAddress, nodes: int) -> int:
     """Return the number of Elastic IPs needed."""
-    return {"elastic": nodes, "nat": BEHIND_NAT, "private-nat": 1}.get(way, 0)
+    return {"elastic": nodes, "nat": BEHIND_NAT, "private-nat": 1}.get(public_address, 0)
 
 
 def network_request(settings: "Settings") -> NetworkRequest:
@@ -114,18 +114,21 @@ def network_request(settings: "Settings") -> NetworkRequest:
 
 def find_contradiction(request: NetworkRequest) -> str:
     """Explain why the settings contradict each other. Return an empty string if they do not."""
-    way, ssm = request.public_address, request.reach == "ssm"
+    public_address, ssm = request.public_address, request.reach == "ssm"
     needs = "specifies a subnet whose private addresses"
     wrong = (
         (
-            way in GATEWAYS and request.own_network,
-            f"public_address {way} creates a VPC, but vpc_id, subnet_id or security_group_id is also set",
+            public_address in GATEWAYS and request.own_network,
+            f"public_address {public_address} creates a VPC, but vpc_id, subnet_id or security_group_id is also set",
         ),
         (
-            way == "private" and not request.private_subnets and (request.own_network or not ssm),
+            public_address == "private" and not request.private_subnets and (request.own_network or not ssm),
             f"public_address is private, but no subnet_id {needs} you can reach",
         ),
-        (way == "private-nat" and not ssm, "public_address is private-nat, which can only be reached with reach = ssm"),
+        (
+            public_address == "private-nat" and not ssm,
+            "public_address is private-nat, which can only be reached with reach = ssm",
+        ),
         (bool(request.bastion) and ssm, "bastion is set, but reach is ssm, which does not use a jump host"),
         (
             bool(request.bastion) and not request.private_subnets,
@@ -139,25 +142,27 @@ def find_contradiction(request: NetworkRequest) -> str:
     return next((text for holds, text in wrong if holds), "")
 
 
-def access_notes(way: PublicAddress, nodes: int, gateway_gb_usd: Decimal | None) -> Iterator[str]:
+def access_notes(public_address: PublicAddress, nodes: int, gateway_gb_usd: Decimal | None) -> Iterator[str]:
     """Yield notes on how nodes are reached and on resources that the expiry does not delete.
 
     Kinds of address without extra costs have no notes. `gateway_gb_usd` is the price per GB of traffic through the NAT
     gateway; None if unknown.
     """
     until = "until `down` or `sweep` releases them: the expiry terminates only the nodes"
-    if way == "elastic":
+    if public_address == "elastic":
         yield (
             f"{nodes} Elastic IPs, one per node, are billed {until}"
             if nodes > 1
             else ("an Elastic IP is billed until `down` or `sweep` releases it: the expiry terminates only the nodes")
         )
-    elif way in GATEWAYS:
+    elif public_address in GATEWAYS:
         jump = (
-            "nodes are reached through the first node and" if way == "nat" else "nodes have only private addresses and"
+            "nodes are reached through the first node and"
+            if public_address == "nat"
+            else "nodes have only private addresses and"
         )
         yield f"{jump} connect to the Internet through a NAT gateway"
-        addresses = f"the {BEHIND_NAT} Elastic IPs" if way == "nat" else "its Elastic IP"
+        addresses = f"the {BEHIND_NAT} Elastic IPs" if public_address == "nat" else "its Elastic IP"
         yield f"the gateway and {addresses} are billed {until}"
         cost = "extra, at an unknown price" if gateway_gb_usd is None else f"an additional {gateway_gb_usd} USD/GB"
         yield f"traffic through the NAT gateway costs {cost}; S3 traffic in the region bypasses the gateway"

@@ -12,7 +12,7 @@ from cloudgpu.plan import costs
 from cloudgpu.plan.candidates.candidate import Candidate, Market
 from cloudgpu.plan.capacity import Reservation, VcpuHeadroom
 from cloudgpu.plan.costs import CENT, CostItem
-from cloudgpu.plan.named_resources import NO_SURVEY, MachineImageSeen, NamedResources, Upload
+from cloudgpu.plan.named_resources import NO_LOOKUPS, Lookups, MachineImageSeen, Upload
 from cloudgpu.plan.node_software import NodeSoftware
 from cloudgpu.plan.subnets import RegionNetwork
 from cloudgpu.recipe.field_types import DurationS
@@ -139,7 +139,7 @@ class Quotes:
             only recent failures.
         quotas: (region, `Quota.key`) -> limit and usage; absent if not queried or unknown.
         storage: Storage name -> existing storage with this name; empty if there is none, absent if not queried.
-        survey: Results of checking the resources that the recipe and the settings name.
+        lookups: Results of checking the resources that the recipe and the settings name.
         prices_unknown: (instance type, region) -> reason why its price, which the catalog lacks, could not be read.
     """
 
@@ -153,7 +153,7 @@ class Quotes:
     asked_at: datetime | None = None
     quotas: Mapping[tuple[str, str], VcpuHeadroom] = field(default_factory=dict)
     storage: Mapping[str, tuple[StorageSeen, ...]] = field(default_factory=dict)
-    survey: NamedResources = NO_SURVEY
+    lookups: Lookups = NO_LOOKUPS
     zones_unknown: Mapping[str, str] = field(default_factory=dict)
     root_disks: Mapping[tuple[str, str], int] = field(default_factory=dict)
     prices_unknown: Mapping[tuple[str, str], str] = field(default_factory=dict)

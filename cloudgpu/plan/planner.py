@@ -3,109 +3,143 @@
 from dataclasses import replace
 from datetime import datetime
 from decimal import ROUND_CEILING, Decimal
+from typing import Final
 
 from cloudgpu.plan.candidates import host_sets
 from cloudgpu.plan.candidates.candidate_list import CandidateList, find_candidates
 from cloudgpu.plan.capacity import usable_seconds
-from cloudgpu.plan.checks.registry import findings
+from cloudgpu.plan.checks import (
+    account_and_market,
+    data_and_storage,
+    environment,
+    hardware_and_network,
+    hosts,
+    launch,
+    results,
+)
+from cloudgpu.plan.checks.check import Check, CheckContext
 from cloudgpu.plan.costs import total_usd
 from cloudgpu.plan.node_software import NodeSoftware, software_for
-from cloudgpu.plan.plan import Expected, Plan
+from cloudgpu.plan.plan import Expected, Finding, Plan, Severity
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.suggestions import with_remedies
 from cloudgpu.recipe.schema import Recipe, digest
 
+_CHECK_MODULES: Final = (
+    hardware_and_network,
+    hosts,
+    account_and_market,
+    environment,
+    data_and_storage,
+    launch,
+    results,
+)
+CHECKS: Final[tuple[Check, ...]] = tuple(
+    value for module in _CHECK_MODULES for value in vars(module).values() if isinstance(value, Check)
+)
+"""Every check, in the order in which findings of equal severity are shown: that of the modules and their text."""
+SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "unknown", "note")
+"""All severities, most severe first. `unknown` means that the check could not run: it neither passed nor failed."""
 
-def build_plan(question: PlannerInput) -> Plan:
+
+def build_plan(inputs: PlannerInput) -> Plan:
     """Plan a resolved recipe, with remedies if the plan has errors. Problems are reported as findings, never raised."""
-    return with_remedies(plan_with_findings(question), question, plan_with_findings)
+    return with_remedies(plan_with_findings(inputs), inputs, plan_with_findings)
 
 
-def plan_with_findings(question: PlannerInput) -> Plan:
+def plan_with_findings(inputs: PlannerInput) -> Plan:
     """Return the plan with its findings but without remedies."""
-    recipe = question.recipe
-    field = find_candidates(question) if question.hosts is None else host_sets.find_host_sets(question)
+    recipe = inputs.recipe
+    candidate_list = find_candidates(inputs) if inputs.hosts is None else host_sets.find_host_sets(inputs)
     plan = Plan(
-        target=question.target,
+        target=inputs.target,
         recipe=recipe,
         recipe_digest=digest(recipe),
         nodes=recipe.resources.nodes,
-        ranks_per_node=_ranks_per_node(question, field),
-        candidates=field.candidates,
+        ranks_per_node=_ranks_per_node(inputs, candidate_list),
+        candidates=candidate_list.candidates,
         findings=(),
-        expiry_s=_expiry_s(question),
-        priced_live=_priced_live(question, field),
-        starts_at=_starts_at(question),
-        expected=_expected(recipe, field),
-        uses=_uses(question, field),
-        uploads=question.quotes.survey.uploads,
+        expiry_s=_expiry_s(inputs),
+        priced_live=_priced_live(inputs, candidate_list),
+        starts_at=_starts_at(inputs),
+        expected=_expected(recipe, candidate_list),
+        uses=_uses(inputs, candidate_list),
+        uploads=inputs.quotes.lookups.uploads,
     )
-    return replace(plan, findings=findings(question, field, plan))
+    return replace(plan, findings=findings(inputs, candidate_list, plan))
 
 
-def _expiry_s(question: PlannerInput) -> int:
+def findings(inputs: PlannerInput, candidate_list: CandidateList, plan: Plan) -> tuple[Finding, ...]:
+    """Return the findings of every check that applies to the target, without duplicates, errors first."""
+    context = CheckContext(inputs, candidate_list, plan)
+    checks = [check for check in CHECKS if check.on_hosts or inputs.hosts is None]
+    unique = dict.fromkeys(finding for check in checks for finding in check.findings(context))
+    return tuple(sorted(unique, key=lambda finding: SEVERITIES.index(finding.severity)))
+
+
+def _expiry_s(inputs: PlannerInput) -> int:
     """Return the recipe's expiry in seconds, shortened if a Capacity Block ends earlier."""
     requested_s, reservation, now = (
-        int(question.recipe.budget.expiry),
-        question.quotes.reservation,
-        question.quotes.asked_at,
+        int(inputs.recipe.budget.expiry),
+        inputs.quotes.reservation,
+        inputs.quotes.asked_at,
     )
     return requested_s if reservation is None or now is None else usable_seconds(reservation, now, requested_s)
 
 
-def _starts_at(question: PlannerInput) -> datetime | None:
+def _starts_at(inputs: PlannerInput) -> datetime | None:
     """Return the start of the reservation; None if it has started or there is no reservation."""
-    reservation, now = question.quotes.reservation, question.quotes.asked_at
+    reservation, now = inputs.quotes.reservation, inputs.quotes.asked_at
     if reservation is None or now is None or reservation.starts_at is None or reservation.starts_at <= now:
         return None
     return reservation.starts_at
 
 
-def _ranks_per_node(question: PlannerInput, field: CandidateList) -> int:
+def _ranks_per_node(inputs: PlannerInput, candidate_list: CandidateList) -> int:
     """Return the recipe's ranks per node; for `gpus`, the GPU count of the first candidate or first requested type."""
-    ranks = question.recipe.launch.ranks
+    ranks = inputs.recipe.launch.ranks
     if ranks != "gpus":
         return ranks
-    if field.candidates:
-        return field.candidates[0].gpus_per_node
-    return question.types[0].gpus if question.types else 1
+    if candidate_list.candidates:
+        return candidate_list.candidates[0].gpus_per_node
+    return inputs.types[0].gpus if inputs.types else 1
 
 
-def _priced_live(question: PlannerInput, field: CandidateList) -> bool:
+def _priced_live(inputs: PlannerInput, candidate_list: CandidateList) -> bool:
     """Return True if every candidate's price was just read from the cloud."""
-    prices = question.quotes.prices
-    return bool(field.candidates) and all(candidate.key in prices for candidate in field.candidates)
+    prices = inputs.quotes.prices
+    return bool(candidate_list.candidates) and all(candidate.key in prices for candidate in candidate_list.candidates)
 
 
-def _expected(recipe: Recipe, field: CandidateList) -> Expected | None:
+def _expected(recipe: Recipe, candidate_list: CandidateList) -> Expected | None:
     """Estimate time and cost at the reference rate on the first candidate; None without a reference or a candidate."""
     work = recipe.work
     metric = recipe.metrics.get(work.metric) if work is not None else None
     reference = metric.reference if metric is not None else None
-    if work is None or metric is None or reference is None or not field.candidates:
+    if work is None or metric is None or reference is None or not candidate_list.candidates:
         return None
     rate = Decimal(str(reference.value)).normalize()
     seconds = int((work.amount / rate).to_integral_value(ROUND_CEILING))
-    usd = total_usd(field.candidates[0].costs(recipe.resources.nodes), seconds)
+    usd = total_usd(candidate_list.candidates[0].costs(recipe.resources.nodes), seconds)
     return Expected(work.metric, work.amount, rate, metric.unit, reference.on, seconds, usd)
 
 
-def _uses(question: PlannerInput, field: CandidateList) -> tuple[NodeSoftware, ...]:
+def _uses(inputs: PlannerInput, candidate_list: CandidateList) -> tuple[NodeSoftware, ...]:
     """Return the software of each instance type, with the machine image of the type's first candidate."""
-    if question.hosts is not None:
+    if inputs.hosts is not None:
         return ()
-    first = {candidate.instance_type: candidate for candidate in reversed(field.candidates)}
-    names = dict.fromkeys(candidate.instance_type for candidate in field.candidates)
+    first = {candidate.instance_type: candidate for candidate in reversed(candidate_list.candidates)}
+    names = dict.fromkeys(candidate.instance_type for candidate in candidate_list.candidates)
     chosen = [first[name] for name in names]
     uses = tuple(
         software_for(
-            question.recipe,
+            inputs.recipe,
             candidate.instance_type,
-            question.catalog.gpus[candidate.gpu],
+            inputs.catalog.gpus[candidate.gpu],
             candidate.image,
             candidate.image_parameter,
         )
         for candidate in chosen
     )
     # The rehearsal does not simulate the network, so network settings are omitted.
-    return tuple(replace(use, environment=()) for use in uses) if question.rehearsed else uses
+    return tuple(replace(use, environment=()) for use in uses) if inputs.rehearsed else uses

@@ -111,18 +111,20 @@ class PlannerInput:
     def public_address(self, instance_type: InstanceType, region: str) -> PublicAddress:
         """Return the kind of public address that nodes of a type get in a region."""
         several = several_interfaces(instance_type, self.efa_of(instance_type))
-        way = choose_public_address(
+        public_address = choose_public_address(
             self.network, self.recipe.resources.nodes, self.free_addresses(region), several=several
         )
         network = self.quotes.networks.get(region)
-        return "private" if way == "auto" and network and in_private_subnet(network, self.network) else way
+        if public_address == "auto" and network and in_private_subnet(network, self.network):
+            return "private"
+        return public_address
 
     def subnet(self, instance_type: InstanceType, region: str, zone: str) -> SubnetDecision | None:
         """Return the subnet for nodes of a type in a zone; None if it is unknown or created with the cluster."""
-        network, way = self.quotes.networks.get(region), self.public_address(instance_type, region)
-        if network is None or network.missing or network.unknown or way in GATEWAYS:
+        network, public_address = self.quotes.networks.get(region), self.public_address(instance_type, region)
+        if network is None or network.missing or network.unknown or public_address in GATEWAYS:
             return None
-        need = SubnetNeed(way, self.network.reach, self.recipe.resources.nodes, self.network.subnet_id)
+        need = SubnetNeed(public_address, self.network.reach, self.recipe.resources.nodes, self.network.subnet_id)
         return choose_subnet(network, zone, need)
 
     def image_parameter(self, instance_type: InstanceType) -> str:
@@ -142,11 +144,11 @@ class PlannerInput:
 
 def images_to_resolve(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[tuple[str, str], ...]:
     """Return the (SSM parameter, region) pairs that resolve to the plan's machine images."""
-    question = PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min)
+    inputs = PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min)
     parameters = {
-        question.image_parameter(instance_type) for instance_type in question.types if not instance_type.retired
+        inputs.image_parameter(instance_type) for instance_type in inputs.types if not instance_type.retired
     } - {""}
-    return tuple((name, region) for name in sorted(parameters) for region in question.known_regions)
+    return tuple((name, region) for name in sorted(parameters) for region in inputs.known_regions)
 
 
 def known_regions(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[str, ...]:
@@ -158,34 +160,34 @@ def regions_needing_elastic_ips(
     recipe: Recipe, catalog: Catalog, default_region: str, network: NetworkRequest
 ) -> tuple[str, ...]:
     """Return the regions where the settings or multiple network interfaces may require Elastic IPs for the nodes."""
-    question = PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min)
+    inputs = PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min)
     several = any(
-        several_interfaces(instance_type, question.efa_of(instance_type))
-        for instance_type in question.types
+        several_interfaces(instance_type, inputs.efa_of(instance_type))
+        for instance_type in inputs.types
         if not instance_type.retired
     )
-    return question.known_regions if several or network.public_address in ("elastic", *GATEWAYS) else ()
+    return inputs.known_regions if several or network.public_address in ("elastic", *GATEWAYS) else ()
 
 
 def offers_to_query(recipe: Recipe, catalog: Catalog, default_region: str) -> tuple[tuple[str, str], ...]:
     """Return the (instance type, region) pairs whose zones the plan needs. Retired types are omitted."""
-    question = PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min)
-    names = [instance_type.name for instance_type in question.types if not instance_type.retired]
-    return tuple((name, region) for name in names for region in question.known_regions)
+    inputs = PlannerInput(recipe, "aws", catalog, Quotes(), default_region, date.min)
+    names = [instance_type.name for instance_type in inputs.types if not instance_type.retired]
+    return tuple((name, region) for name in names for region in inputs.known_regions)
 
 
-def prices_to_query(question: PlannerInput, regions: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def prices_to_query(inputs: PlannerInput, regions: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Return the (instance type, region) pairs that are offered in these regions and whose price is unknown.
 
     Capacity Blocks need no hourly price, because they are paid in advance.
     """
-    if question.market == "capacity-block":
+    if inputs.market == "capacity-block":
         return ()
     return tuple(
         (instance_type.name, region)
-        for instance_type in question.types
+        for instance_type in inputs.types
         for region in regions
         if not instance_type.retired
         and region not in instance_type.on_demand_usd
-        and question.zones_offering(instance_type, region)
+        and inputs.zones_offering(instance_type, region)
     )

@@ -19,10 +19,10 @@ Seen = Mapping[str, tuple[StorageSeen, ...]]
 
 
 @rule("storage", "Nodes cannot mount storage in another region, or in a zone that does not offer their type.")
-def storage_in_other_region(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
+def storage_in_other_region(inputs: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude regions without the storage, and regions where the storage's zone does not offer the type."""
-    zones = question.zones_offering(instance_type, region)
-    for locations in existing_storage(question.recipe, question.quotes.storage):
+    zones = inputs.zones_offering(instance_type, region)
+    for locations in existing_storage(inputs.recipe, inputs.quotes.storage):
         here = [location for location in locations if location.region == region]
         name = locations[0].name
         if not here:
@@ -53,32 +53,32 @@ def existing_storage(recipe: Recipe, seen: Seen) -> Iterator[tuple[StorageSeen, 
             yield seen[storage.name]
 
 
-def can_mount(question: PlannerInput, region: str, zone: str) -> bool:
+def can_mount(inputs: PlannerInput, region: str, zone: str) -> bool:
     """Return True if nodes in a zone can mount all existing storage."""
     return all(
         any(location.region == region and location.is_in(zone) for location in places)
-        for places in existing_storage(question.recipe, question.quotes.storage)
+        for places in existing_storage(inputs.recipe, inputs.quotes.storage)
     )
 
 
-def is_new(question: PlannerInput, storage: Storage) -> bool:
+def is_new(inputs: PlannerInput, storage: Storage) -> bool:
     """Return True if the storage is created with the cluster."""
-    there = {places[0].name for places in existing_storage(question.recipe, question.quotes.storage)}
+    there = {places[0].name for places in existing_storage(inputs.recipe, inputs.quotes.storage)}
     return storage.make is not None and storage.name not in there
 
 
 def new_mount_subnets(
-    question: PlannerInput, candidates: Sequence[Candidate], storage: Storage, region: str
+    inputs: PlannerInput, candidates: Sequence[Candidate], storage: Storage, region: str
 ) -> MountSubnets | None:
     """Return the subnets for a new EFS file system in a region; None for other storage or if they are unknown."""
-    network = question.quotes.networks.get(region)
+    network = inputs.quotes.networks.get(region)
     known = network is not None and not (network.missing or network.unknown)
-    if network is None or not known or not is_new(question, storage) or storage.make is None:
+    if network is None or not known or not is_new(inputs, storage) or storage.make is None:
         return None
     planned = node_subnets(candidates, region)
     if storage.make.kind != "efs" or not planned:
         return None
-    return choose_mount_subnets(network, "", mount_need("efs", network, question.network), planned)
+    return choose_mount_subnets(network, "", mount_need("efs", network, inputs.network), planned)
 
 
 def node_subnets(candidates: Iterable[Candidate], region: str) -> dict[str, str]:
@@ -90,12 +90,12 @@ def node_subnets(candidates: Iterable[Candidate], region: str) -> dict[str, str]
     return subnets
 
 
-def new_storage_costs(question: PlannerInput, region: str) -> tuple[CostItem, ...]:
+def new_storage_costs(inputs: PlannerInput, region: str) -> tuple[CostItem, ...]:
     """Return the costs of storage to create in a region. Storage that outlives the cluster is priced per month."""
     return tuple(
         new_storage_item(storage, storage.make, region)
-        for storage in question.recipe.storage
-        if storage.make is not None and is_new(question, storage)
+        for storage in inputs.recipe.storage
+        if storage.make is not None and is_new(inputs, storage)
     )
 
 
@@ -108,6 +108,6 @@ def new_storage_item(storage: Storage, make: Make, region: str) -> CostItem:
     per: Per = "month" if storage.keep else "hour"
     if price is None or make.size is None:
         return CostItem("storage", 1, what, None, None, "", per=per)
-    monthly_usd = price.monthly_usd(Decimal(int(make.size)))
+    monthly_usd = price.usd * Decimal(int(make.size))
     usd = monthly_usd if storage.keep else monthly_usd / HOURS_PER_MONTH
-    return CostItem("storage", 1, what, usd, price.as_of, price.source, per=per)
+    return CostItem("storage", 1, what, usd, price.priced_on, price.source, per=per)

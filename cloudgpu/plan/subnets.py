@@ -223,13 +223,13 @@ def in_private_subnet(network: RegionNetwork, request: NetworkRequest) -> bool:
     return any(not subnet.maps_public and subnet.way_out in ("nat", "other", "none") for subnet in own)
 
 
-def network_problem(network: RegionNetwork, region: str, way: PublicAddress, named: str) -> tuple[str, str]:
+def network_problem(network: RegionNetwork, region: str, public_address: PublicAddress, named: str) -> tuple[str, str]:
     """Explain why a region's VPC cannot be used, and what helps. Return empty texts if it can."""
     if network.missing:
         default = command("aws", "ec2", "create-default-vpc", "--region", region)
         own = f"set vpc_id, set create_vpc to true, or run `{default}`"
         return network.missing, own if network.is_default else "correct the settings: `cloudgpu config`"
-    if network.unknown and way == "private" and not named:
+    if network.unknown and public_address == "private" and not named:
         return f"cannot tell which subnets of {region} are private: {network.unknown}", "set subnet_id"
     return "", ""
 
@@ -258,12 +258,12 @@ def mount_need(kind: str, network: RegionNetwork, request: NetworkRequest) -> Su
 
     Network ACLs do not apply within a subnet, and EFS's name resolves only in zones with a mount target.
     """
-    way = choose_public_address(request, 1, DEFAULT_ELASTIC_IPS, several=False)
+    public_address = choose_public_address(request, 1, DEFAULT_ELASTIC_IPS, several=False)
     # Nodes behind a NAT gateway get a VPC of their own; other nodes may still mount the file system.
-    way = "auto" if way in GATEWAYS else way
-    if way == "auto" and in_private_subnet(network, request):
-        way = "private"
-    return SubnetNeed(way, request.reach, _INTERFACES[kind], request.subnet_id, "the file system needs")
+    public_address = "auto" if public_address in GATEWAYS else public_address
+    if public_address == "auto" and in_private_subnet(network, request):
+        public_address = "private"
+    return SubnetNeed(public_address, request.reach, _INTERFACES[kind], request.subnet_id, "the file system needs")
 
 
 def choose_mount_subnets(

@@ -23,20 +23,20 @@ _MORE_REGIONS = 2
 _OTHER_MARKET = {"on-demand": "spot", "spot": "on-demand"}
 
 
-def substitutes(question: PlannerInput) -> Iterator[tuple[Kinship, InstanceType]]:
+def substitutes(inputs: PlannerInput) -> Iterator[tuple[Kinship, InstanceType]]:
     """Yield the best few types for each relation, among types that the recipe's regions offer and no rule excludes.
 
     Yield nothing if the recipe requests no known type.
     """
-    requested = first_requested_type(question)
+    requested = first_requested_type(inputs)
     if requested is None:
         return
-    pool = _pool(question)
+    pool = _pool(inputs)
     same = [instance_type for instance_type in pool if instance_type.gpu == requested.gpu]
     same.sort(
         key=lambda instance_type: (
             abs(instance_type.gpu_memory_total_gib - requested.gpu_memory_total_gib),
-            _usd(question, instance_type),
+            _usd(inputs, instance_type),
         )
     )
     alike = [
@@ -45,90 +45,88 @@ def substitutes(question: PlannerInput) -> Iterator[tuple[Kinship, InstanceType]
         if instance_type.gpus == requested.gpus and instance_type.gpu_memory_gib >= requested.gpu_memory_gib
     ]
     most = sorted(pool, key=lambda instance_type: -instance_type.gpu_memory_total_gib)
-    enough = list(islice(with_as_much_memory(question), _FEW))
+    enough = list(islice(with_as_much_memory(inputs), _FEW))
     by_kinship: dict[Kinship, Iterable[InstanceType]] = {
         "same GPU": islice(
-            _usable(question, [instance_type for instance_type in same if instance_type.gpus == requested.gpus]), _FEW
+            _usable(inputs, [instance_type for instance_type in same if instance_type.gpus == requested.gpus]), _FEW
         ),
         "other number": islice(
-            _usable(question, [instance_type for instance_type in same if instance_type.gpus != requested.gpus]), 1
+            _usable(inputs, [instance_type for instance_type in same if instance_type.gpus != requested.gpus]), 1
         ),
-        "same size": islice(_usable(question, alike), _FEW),
+        "same size": islice(_usable(inputs, alike), _FEW),
         "as much memory": enough,
-        "most memory": () if enough else islice(_usable(question, most), 1),
+        "most memory": () if enough else islice(_usable(inputs, most), 1),
     }
     for kinship, types in by_kinship.items():
         yield from ((kinship, instance_type) for instance_type in types)
 
 
-def with_as_much_memory(question: PlannerInput) -> Iterator[InstanceType]:
+def with_as_much_memory(inputs: PlannerInput) -> Iterator[InstanceType]:
     """Yield other types with at least as much total GPU memory as the first requested type, cheapest first."""
-    requested = first_requested_type(question)
+    requested = first_requested_type(inputs)
     if requested is not None:
         enough = [
             instance_type
-            for instance_type in _pool(question)
+            for instance_type in _pool(inputs)
             if instance_type.gpu_memory_total_gib >= requested.gpu_memory_total_gib
         ]
-        yield from _usable(question, enough)
+        yield from _usable(inputs, enough)
 
 
-def first_requested_type(question: PlannerInput) -> InstanceType | None:
+def first_requested_type(inputs: PlannerInput) -> InstanceType | None:
     """Return the first requested type, to which substitutes are compared. AWS may not offer this type."""
-    named = (question.catalog.types.get(spec) for spec in question.specs)
-    return next(iter(question.types), None) or next(
+    named = (inputs.catalog.types.get(spec) for spec in inputs.specs)
+    return next(iter(inputs.types), None) or next(
         (instance_type for instance_type in named if instance_type is not None), None
     )
 
 
-def offered_elsewhere(question: PlannerInput) -> tuple[str, ...]:
+def offered_elsewhere(inputs: PlannerInput) -> tuple[str, ...]:
     """Return the cheapest other regions that offer one of the recipe's types."""
     prices: dict[str, Decimal] = {}
-    for instance_type in question.types:
+    for instance_type in inputs.types:
         for region, usd in instance_type.on_demand_usd.items():
             if (
                 not instance_type.retired
-                and region not in question.regions
-                and question.zones_offering(instance_type, region)
+                and region not in inputs.regions
+                and inputs.zones_offering(instance_type, region)
             ):
                 prices[region] = min(usd, prices.get(region, usd))
     return tuple(sorted(prices, key=lambda region: (prices[region], region))[:_REGIONS])
 
 
-def _pool(question: PlannerInput) -> list[InstanceType]:
+def _pool(inputs: PlannerInput) -> list[InstanceType]:
     """Return every other type that the recipe's regions offer, cheapest first."""
-    names = {instance_type.name for instance_type in question.types}
+    names = {instance_type.name for instance_type in inputs.types}
     offered = [
         instance_type
-        for instance_type in question.catalog.types.values()
-        if instance_type.name not in names and _is_offered(question, instance_type)
+        for instance_type in inputs.catalog.types.values()
+        if instance_type.name not in names and _is_offered(inputs, instance_type)
     ]
-    return sorted(offered, key=lambda instance_type: (_usd(question, instance_type), instance_type.name))
+    return sorted(offered, key=lambda instance_type: (_usd(inputs, instance_type), instance_type.name))
 
 
-def _usable(question: PlannerInput, types: Iterable[InstanceType]) -> Iterator[InstanceType]:
+def _usable(inputs: PlannerInput, types: Iterable[InstanceType]) -> Iterator[InstanceType]:
     """Yield the types that no rule excludes. Evaluated lazily because checking the rules is slow."""
-    return (instance_type for instance_type in types if not exclusions.type_exclusions(question, instance_type))
+    return (instance_type for instance_type in types if not exclusions.type_exclusions(inputs, instance_type))
 
 
-def _is_offered(question: PlannerInput, instance_type: InstanceType) -> bool:
+def _is_offered(inputs: PlannerInput, instance_type: InstanceType) -> bool:
     """Return True if one of the recipe's regions offers a type at a known price."""
     return (
         not instance_type.retired
         and instance_type.provider == "aws"
         and any(
-            region in instance_type.on_demand_usd and question.zones_offering(instance_type, region)
-            for region in question.known_regions
+            region in instance_type.on_demand_usd and inputs.zones_offering(instance_type, region)
+            for region in inputs.known_regions
         )
     )
 
 
-def _usd(question: PlannerInput, instance_type: InstanceType) -> Decimal:
+def _usd(inputs: PlannerInput, instance_type: InstanceType) -> Decimal:
     """Return the lowest price of a type in the recipe's regions, in USD per hour."""
     return min(
-        instance_type.on_demand_usd[region]
-        for region in question.known_regions
-        if region in instance_type.on_demand_usd
+        instance_type.on_demand_usd[region] for region in inputs.known_regions if region in instance_type.on_demand_usd
     )
 
 
@@ -140,8 +138,8 @@ def alternatives(plan: Plan, catalog: Catalog, bound: Set[Quota] = frozenset()) 
     if not plan.candidates:
         return ()
     first = plan.candidates[0]
-    question = PlannerInput(plan.recipe, plan.target, catalog, Quotes(), first.region, first.priced_on)
-    groups = (_market(plan, catalog), _regions(plan, question), _type(question, bound))
+    inputs = PlannerInput(plan.recipe, plan.target, catalog, Quotes(), first.region, first.priced_on)
+    groups = (_market(plan, catalog), _regions(plan, inputs), _type(inputs, bound))
     return tuple(option for group in groups for option in group)
 
 
@@ -157,27 +155,27 @@ def _market(plan: Plan, catalog: Catalog) -> Iterator[str]:
             yield command("--set", f"resources.market={other}", *reserved)
 
 
-def _regions(plan: Plan, question: PlannerInput) -> Iterator[str]:
+def _regions(plan: Plan, inputs: PlannerInput) -> Iterator[str]:
     """Yield the `--set` option that adds the cheapest untried regions in which the types have a known price."""
     tried = dict.fromkeys(candidate.region for candidate in plan.candidates)
     # A saved plan may contain regions that its recipe no longer lists.
-    more = [name for name in offered_elsewhere(question) if name not in tried][:_MORE_REGIONS]
+    more = [name for name in offered_elsewhere(inputs) if name not in tried][:_MORE_REGIONS]
     if more:
-        anywhere = ["--set", "resources.zones="] if question.recipe.resources.zones else []
+        anywhere = ["--set", "resources.zones="] if inputs.recipe.resources.zones else []
         yield command("--set", f"resources.regions={','.join([*tried, *more])}", *anywhere)
 
 
-def _type(question: PlannerInput, bound: Set[Quota]) -> Iterator[str]:
+def _type(inputs: PlannerInput, bound: Set[Quota]) -> Iterator[str]:
     """Yield the option that selects the cheapest other type with at least as much GPU memory.
 
     Types with the same number of GPUs are preferred.
     """
     types = [
         instance_type
-        for instance_type in with_as_much_memory(question)
-        if quota_of(instance_type.name, question.market) not in bound
+        for instance_type in with_as_much_memory(inputs)
+        if quota_of(instance_type.name, inputs.market) not in bound
     ]
     if types:
-        gpus = question.types[0].gpus
+        gpus = inputs.types[0].gpus
         best = min(types, key=lambda instance_type: instance_type.gpus != gpus)
         yield command("--set", f"resources.instance_type={best.name}")

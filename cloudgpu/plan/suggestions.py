@@ -15,16 +15,15 @@ from typing import Final
 from pydantic import ValidationError
 
 from cloudgpu.catalog import Gpu
-from cloudgpu.catalog.images import driver_for
+from cloudgpu.catalog.catalog import driver_for
 from cloudgpu.errors import RecipeError
 from cloudgpu.plan.checks.container_and_driver import container_choices
 from cloudgpu.plan.checks.software_torch import backends_for, series_for
 from cloudgpu.plan.plan import Finding, Plan, SuggestedChange
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.substitutes import Kinship, offered_elsewhere, substitutes
+from cloudgpu.recipe import rules, text_rules
 from cloudgpu.recipe.field_types import DurationS
-from cloudgpu.recipe.rules import registry as rules
-from cloudgpu.recipe.rules import text as text_rules
 from cloudgpu.recipe.schema import PythonEnvironment, Recipe, to_plain_values
 from cloudgpu.recipe.set_option import assign
 from cloudgpu.text import SHELL_WORD, command
@@ -69,12 +68,12 @@ class Edit:
     Attributes:
         sets: (field, text) pairs as typed after `--set`.
         weight: How far the change departs from the request; smaller is better.
-        way: Kind of change. Only the best of each kind is shown.
+        kind: Kind of change. Only the best of each kind is shown.
     """
 
     sets: tuple[tuple[str, str], ...]
     weight: int
-    way: str
+    kind: str
 
     @property
     def command(self) -> str:
@@ -83,7 +82,7 @@ class Edit:
 
     def after(self, other: "Edit") -> "Edit":
         """Return a change that applies `other` first, then this change."""
-        return Edit((*other.sets, *self.sets), other.weight + self.weight, f"{other.way}, {self.way}")
+        return Edit((*other.sets, *self.sets), other.weight + self.weight, f"{other.kind}, {self.kind}")
 
     def applied(self, recipe: Recipe) -> Recipe | None:
         """Return the changed recipe; None if it is invalid or unchanged."""
@@ -99,9 +98,9 @@ class Edit:
         return None if changed == recipe or any(rules.rule_problems(changed)) else changed
 
 
-def edit(field: str, text: str, *more: tuple[str, str], weight: int | None = None, way: str = "") -> Edit:
+def edit(field: str, text: str, *more: tuple[str, str], weight: int | None = None, kind: str = "") -> Edit:
     """Return a change that sets one field and the fields in `more`."""
-    return Edit(((field, text), *more), weight or _WEIGHTS.get(field, _DEFAULT_WEIGHT), way or field)
+    return Edit(((field, text), *more), weight or _WEIGHTS.get(field, _DEFAULT_WEIGHT), kind or field)
 
 
 def edits_in_fixes(fixes: Iterable[str]) -> Iterator[Edit]:
@@ -113,48 +112,48 @@ def edits_in_fixes(fixes: Iterable[str]) -> Iterator[Edit]:
                 yield edit(match[1], match[2])
 
 
-def candidate_edits(question: PlannerInput, refused: Set[str]) -> Iterator[Edit]:
+def candidate_edits(inputs: PlannerInput, refused: Set[str]) -> Iterator[Edit]:
     """Yield the single changes that may resolve the errors of the checks in `refused`."""
-    yield from _drivers(question, refused)
-    yield from _containers(question, refused)
-    yield from _wheels(question, refused)
-    yield from _locations_markets_networks(question)
-    yield from _hardware_edits(question)
+    yield from _drivers(inputs, refused)
+    yield from _containers(inputs, refused)
+    yield from _wheels(inputs, refused)
+    yield from _locations_markets_networks(inputs)
+    yield from _hardware_edits(inputs)
 
 
-def _drivers(question: PlannerInput, refused: Set[str]) -> Iterator[Edit]:
+def _drivers(inputs: PlannerInput, refused: Set[str]) -> Iterator[Edit]:
     if not refused & {"machine-image", "driver", "driver-given", "cuda"}:
         return
-    resources = question.recipe.resources
+    resources = inputs.recipe.resources
     if resources.image is not None:
         yield edit("resources.image", "")
-    for gpu in _gpus(question):
+    for gpu in _gpus(inputs):
         yield edit("resources.driver", str(driver_for(gpu.architecture).branch))
     if resources.driver is not None:
         yield edit("resources.driver", "")
 
 
-def _containers(question: PlannerInput, refused: Set[str]) -> Iterator[Edit]:
-    container = question.recipe.environment.container
+def _containers(inputs: PlannerInput, refused: Set[str]) -> Iterator[Edit]:
+    container = inputs.recipe.environment.container
     if container is not None and refused & {"image", "cuda"}:
-        for gpu in _gpus(question):
-            for image in container_choices(container.image, gpu, question):
+        for gpu in _gpus(inputs):
+            for image in container_choices(container.image, gpu, inputs):
                 yield edit("environment.container.image", image)
 
 
-def _wheels(question: PlannerInput, refused: Set[str]) -> Iterator[Edit]:
-    python, known = question.recipe.environment.python, question.software.torch
+def _wheels(inputs: PlannerInput, refused: Set[str]) -> Iterator[Edit]:
+    python, known = inputs.recipe.environment.python, inputs.software.torch
     if python is not None and refused & {"torch", "cuda"}:
-        for gpu in _gpus(question):
+        for gpu in _gpus(inputs):
             for build in backends_for(python, gpu, known):
                 yield edit("environment.python.torch_backend", build)
             yield from _older_torch(python, series_for(python, gpu, known))
 
 
-def _gpus(question: PlannerInput) -> Iterator[Gpu]:
+def _gpus(inputs: PlannerInput) -> Iterator[Gpu]:
     """Yield each requested GPU once."""
     yield from (
-        question.catalog.gpus[name] for name in dict.fromkeys(instance_type.gpu for instance_type in question.types)
+        inputs.catalog.gpus[name] for name in dict.fromkeys(instance_type.gpu for instance_type in inputs.types)
     )
 
 
@@ -169,12 +168,12 @@ def _older_torch(python: PythonEnvironment, series: str) -> Iterator[Edit]:
         yield edit("environment.python.requirements", ",".join([f"torch~={series}.0", *others]))
 
 
-def _locations_markets_networks(question: PlannerInput) -> Iterator[Edit]:
-    resources = question.recipe.resources
+def _locations_markets_networks(inputs: PlannerInput) -> Iterator[Edit]:
+    resources = inputs.recipe.resources
     if resources.zones:
         yield edit("resources.zones", "")
     anywhere = (("resources.zones", ""),) if resources.zones else ()
-    for region in offered_elsewhere(question):
+    for region in offered_elsewhere(inputs):
         yield edit("resources.regions", region, *anywhere)
     no_reservation = (("resources.reservation", ""),) if resources.reservation else ()
     for market in ("on-demand", "spot"):
@@ -185,9 +184,9 @@ def _locations_markets_networks(question: PlannerInput) -> Iterator[Edit]:
             yield edit("resources.network", network)
 
 
-def _hardware_edits(question: PlannerInput) -> Iterator[Edit]:
-    for kinship, instance_type in substitutes(question):
-        yield edit("resources.instance_type", instance_type.name, weight=_TYPE_WEIGHTS[kinship], way=kinship)
+def _hardware_edits(inputs: PlannerInput) -> Iterator[Edit]:
+    for kinship, instance_type in substitutes(inputs):
+        yield edit("resources.instance_type", instance_type.name, weight=_TYPE_WEIGHTS[kinship], kind=kinship)
 
 
 @dataclass(frozen=True)
@@ -195,7 +194,7 @@ class Trial:
     """A change and the plan that results from it."""
 
     edit: Edit
-    question: PlannerInput
+    inputs: PlannerInput
     plan: Plan
 
     @property
@@ -215,11 +214,11 @@ class Trial:
         return SuggestedChange(self.edit.command, _hardware(self.plan), self.plan.worst_case_usd)
 
 
-def with_remedies(plan: Plan, question: PlannerInput, planned: Planner) -> Plan:
+def with_remedies(plan: Plan, inputs: PlannerInput, planned: Planner) -> Plan:
     """Return the plan with remedies for each error, and with remedies that fix all errors."""
     if not plan.errors:
         return plan
-    start = Trial(Edit((), 0, ""), question, plan)
+    start = Trial(Edit((), 0, ""), inputs, plan)
     levels = [list(_trials(start, planned, _SINGLES))]
     while len(levels) < _MAX_COMBINED and _may_combine(start, levels):
         levels.append(list(_combined_trials(start, levels[-1], planned)))
@@ -259,7 +258,7 @@ def _best(trials: Iterable[Trial]) -> tuple[SuggestedChange, ...]:
     """Return the best remedies: at most `MAX_REMEDIES` in total and one per kind of change."""
     best: dict[str, SuggestedChange] = {}
     for trial in sorted(trials, key=lambda trial: trial.rank):
-        best.setdefault(trial.edit.way, trial.remedy)
+        best.setdefault(trial.edit.kind, trial.remedy)
     return tuple(dict.fromkeys(best.values()))[:MAX_REMEDIES]
 
 
@@ -269,12 +268,12 @@ def _combined_trials(start: Trial, trials: Sequence[Trial], planned: Planner) ->
     # Extend only trials that fix at least one error, and only the best trial of each kind of change.
     moved = [trial for trial in trials if trial.refused and start.refused - trial.refused]
     moved.sort(key=lambda trial: (len(trial.refused - start.refused), len(trial.refused), trial.rank))
-    best = {trial.edit.way: trial for trial in reversed(moved)}
-    for first in [trial for trial in moved if best[trial.edit.way] is trial][:_EXTENDED]:
+    best = {trial.edit.kind: trial for trial in reversed(moved)}
+    for first in [trial for trial in moved if best[trial.edit.kind] is trial][:_EXTENDED]:
         seconds = list(_trials(first, planned, left))
         left -= len(seconds)
         apart = [trial for trial in seconds if not dict(trial.edit.sets).keys() & dict(first.edit.sets).keys()]
-        yield from (Trial(trial.edit.after(first.edit), trial.question, trial.plan) for trial in apart)
+        yield from (Trial(trial.edit.after(first.edit), trial.inputs, trial.plan) for trial in apart)
         if left <= 0 or any(not trial.refused for trial in apart):
             return
 
@@ -285,7 +284,7 @@ def _trials(start: Trial, planned: Planner, limit: int) -> Iterator[Trial]:
     suggested = edits_in_fixes(finding.fix for finding in start.plan.errors)
     for candidate_edit in (
         *suggested,
-        *candidate_edits(start.question, start.refused),
+        *candidate_edits(start.inputs, start.refused),
         *_smaller_requests(start, planned),
     ):
         known = edits.get(candidate_edit.sets, candidate_edit)
@@ -295,16 +294,16 @@ def _trials(start: Trial, planned: Planner, limit: int) -> Iterator[Trial]:
 
 
 def _try(start: Trial, change: Edit, planned: Planner) -> Trial | None:
-    recipe = change.applied(start.question.recipe)
+    recipe = change.applied(start.inputs.recipe)
     if recipe is None:
         return None
-    question = replace(start.question, recipe=recipe)
-    return Trial(change, question, planned(question))
+    inputs = replace(start.inputs, recipe=recipe)
+    return Trial(change, inputs, planned(inputs))
 
 
 def _smaller_requests(trial: Trial, planned: Planner) -> Iterator[Edit]:
     """Yield the smallest reductions in the node count and the expiry that would fix an error."""
-    recipe = trial.question.recipe
+    recipe = trial.inputs.recipe
     minutes = int(recipe.budget.expiry) // 60
     nodes = _largest_that_helps(
         trial, recipe.resources.nodes - 1, 1, lambda count: edit("resources.nodes", str(count)), planned

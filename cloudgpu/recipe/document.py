@@ -15,9 +15,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from cloudgpu.recipe.fields import names_at
 from cloudgpu.recipe.problem import FieldPath, Problem, suggestion
-from cloudgpu.recipe.schema import Recipe, to_plain_values
+from cloudgpu.recipe.schema import Recipe, names_at, to_plain_values
 
 MAX_DEPTH = 30
 MAX_ALIASES = 16

@@ -9,8 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from cloudgpu.recipe.fields import options, section_within
-from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.schema import Recipe, alternatives, section_within
 
 _INTRODUCTION = """# The recipe file
 
@@ -230,7 +229,7 @@ def _section(section: type[BaseModel], path: str) -> Iterator[str]:
 
 def _each(info: FieldInfo) -> str:
     """Return the suffix that marks an entry of a list or mapping."""
-    origins = {getattr(option, "__origin__", None) for option in options(info.annotation)}
+    origins = {getattr(option, "__origin__", None) for option in alternatives(info.annotation)}
     return "[n]" if tuple in origins else ".NAME" if dict in origins else ""
 
 
@@ -239,7 +238,7 @@ def _first_line(section: type[BaseModel]) -> str:
 
 
 def _type(info: FieldInfo) -> str:
-    words = [_word(option) for option in options(info.annotation) if option is not type(None)]
+    words = [_word(option) for option in alternatives(info.annotation) if option is not type(None)]
     return _cell(" or ".join(dict.fromkeys(words)))
 
 

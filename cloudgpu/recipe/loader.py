@@ -13,12 +13,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from cloudgpu.errors import RecipeError
 from cloudgpu.files import SAVE_AS_UTF8, NotUtf8Error, decode_text, read_bytes
-from cloudgpu.recipe import local_files
+from cloudgpu.recipe import local_files, rules, text_rules
 from cloudgpu.recipe.document import NO_TEXTS, NOT_YAML, Document, field_problems, parse
 from cloudgpu.recipe.local_files import ALLOW_HINT, OUTSIDE
 from cloudgpu.recipe.problem import FieldPath, Problem, suggestion
-from cloudgpu.recipe.rules import registry as rules
-from cloudgpu.recipe.rules import text as text_rules
 from cloudgpu.recipe.schema import Recipe, Scalar, to_plain_values
 from cloudgpu.recipe.set_option import assign, set_launch_field
 from cloudgpu.recipe.template import format_value

@@ -5,10 +5,13 @@ Unknown keys are errors because a mistyped key that is silently ignored can cost
 
 import hashlib
 import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StringConstraints
 
 from cloudgpu.recipe.field_types import DurationS, MemoryGib, Name, PositiveUsd, Section, SizeGib, VolumeGib
 from cloudgpu.recipe.launch_sections import (
@@ -21,7 +24,8 @@ from cloudgpu.recipe.launch_sections import (
     Reference,
     Work,
 )
-from cloudgpu.recipe.storage_kinds import Deployment, StorageKind
+from cloudgpu.recipe.problem import FieldPath, Problem
+from cloudgpu.recipe.sources import Deployment, StorageKind
 from cloudgpu.settings.tags import check_tags
 
 __all__ = [
@@ -48,6 +52,7 @@ __all__ = [
 StorageName = Annotated[str, StringConstraints(pattern=r"^[a-z](?:[a-z0-9-]{0,37}[a-z0-9])?$")]
 Prefer = Literal["order", "price", "speed", "region", "spot"]
 Scalar = str | int | float | bool | None
+SectionClass = type[BaseModel]
 
 
 class Resources(Section):
@@ -274,6 +279,24 @@ class Recipe(Section):
     """Overrides for a rehearsal."""
 
 
+@dataclass(frozen=True)
+class RecipeRule:
+    """A validation rule that the schema cannot express.
+
+    Attributes:
+        sections: The sections of the recipe that the rule reads.
+        find: Function that yields the problems.
+    """
+
+    sections: frozenset[str]
+    find: Callable[[Recipe], Iterator[Problem]]
+
+
+def rule(*sections: str) -> Callable[[Callable[[Recipe], Iterator[Problem]]], RecipeRule]:
+    """Turn a function into a rule that reads these sections. `rules.py` collects the rules of its modules."""
+    return lambda find: RecipeRule(frozenset(sections), find)
+
+
 def to_plain_values(recipe: Recipe) -> dict[str, Any]:
     """Return the recipe as plain values keyed by the field names in the file, omitting fields set to their defaults."""
     values = recipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -290,3 +313,67 @@ def digest(recipe: Recipe) -> str:
         to_plain_values(recipe), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
     )
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def names_at(path: FieldPath) -> list[str]:
+    """Return the field names of the section at a path, as written in the file; empty if the path is not a section."""
+    section = section_at(path)
+    return [] if section is None else [info.alias or name for name, info in section.model_fields.items()]
+
+
+def section_at(path: FieldPath) -> SectionClass | None:
+    """Return the section at a path; None if the path is not a section."""
+    return next((option for option in alternatives(annotation_at(path)) if _is_section(option)), None)
+
+
+def section_within(annotation: Any) -> SectionClass | None:  # noqa: ANN401 - any annotation
+    """Return the section that a field contains directly, in a list or in a mapping; None if there is none."""
+    for option in alternatives(annotation):
+        if _is_section(option):
+            section: SectionClass = option
+            return section
+        if get_origin(option) in (tuple, dict):
+            return section_within(get_args(option)[1 if get_origin(option) is dict else 0])
+    return None
+
+
+def annotation_at(path: FieldPath) -> Any:  # noqa: ANN401 - any annotation
+    """Return the annotation of the field at a path; None if there is no such field."""
+    annotation: Any = Recipe
+    for part in path:
+        annotation = _below(annotation, part)
+    return annotation
+
+
+def alternatives(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - any annotation
+    """Yield the alternatives of a union, flattened and without constraints."""
+    if get_origin(annotation) is Annotated:
+        yield from alternatives(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        for option in get_args(annotation):
+            yield from alternatives(option)
+    else:
+        yield annotation
+
+
+def _below(annotation: Any, part: str | int) -> Any:  # noqa: ANN401 - any annotation
+    for option in alternatives(annotation):
+        if _is_section(option):
+            return _field(option, part)
+        if get_origin(option) is tuple and isinstance(part, int):
+            return get_args(option)[0]
+        if get_origin(option) is dict:
+            return get_args(option)[1]
+    return None
+
+
+def _field(section: SectionClass, written: str | int) -> Any:  # noqa: ANN401 - any annotation
+    """Return the annotation of a field by its name in the file."""
+    for name, info in section.model_fields.items():
+        if written == (info.alias or name):
+            return info.annotation
+    return None
+
+
+def _is_section(option: object) -> bool:
+    return isinstance(option, type) and issubclass(option, BaseModel)

@@ -9,9 +9,8 @@ from ruamel.yaml.error import YAMLError
 from cloudgpu import bounds
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.document import scalar
-from cloudgpu.recipe.fields import annotation_at, names_at, options, section_at
 from cloudgpu.recipe.problem import FieldPath, suggestion
-from cloudgpu.recipe.schema import Scalar
+from cloudgpu.recipe.schema import Scalar, alternatives, annotation_at, names_at, section_at
 from cloudgpu.text import command
 
 _HARDWARE = ("gpu", "any_of", "instance_type")
@@ -94,12 +93,12 @@ def _all_section_fields() -> list[str]:
 
 
 def _is_mapping(path: FieldPath) -> bool:
-    return any(get_origin(option) is dict for option in options(annotation_at(path)))
+    return any(get_origin(option) is dict for option in alternatives(annotation_at(path)))
 
 
 def _field_value(path: FieldPath, text: str, name: str) -> Any:  # noqa: ANN401 - any field
     """Return the text in the form that the field's type expects. Pydantic validates it later."""
-    types = list(options(annotation_at(path)))
+    types = list(alternatives(annotation_at(path)))
     if section_at(path) is not None or _is_mapping(path) or section_at((*path, 0)) is not None:
         message = f"--set {name}: cannot be set as a whole; set a single field"
         raise RecipeError(message, problems=[message], hint=_FIELDS)

@@ -1,8 +1,8 @@
-"""Parse the source of a dataset into its parts."""
+"""The source of a dataset and its parts, and the kinds of storage and their limits. Imports no pydantic."""
 
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 SourceKind = Literal["s3", "oss", "efs", "lustre", "nfs", "https", "local"]
 
@@ -23,6 +23,17 @@ MOUNTED: Final[frozenset[SourceKind]] = frozenset({"oss", "efs", "lustre", "nfs"
 """Source kinds that can only be mounted."""
 COPIED: Final[frozenset[SourceKind]] = frozenset({"https", "local"})
 """Source kinds that can only be copied. `s3` supports both."""
+StorageKind = Literal["efs", "lustre", "ebs", "s3"]
+STORAGE_KINDS: Final[tuple[StorageKind, ...]] = get_args(StorageKind)
+ZONAL: Final = frozenset({"lustre", "ebs"})
+"""Kinds that exist in a single zone."""
+FILE_SYSTEMS: Final = frozenset({"efs", "lustre"})
+"""Kinds that nodes mount over the network of one VPC, as members of a security group."""
+Deployment = Literal["scratch_2", "persistent_2"]
+"""Deployment types of a Lustre file system."""
+SMALLEST_LUSTRE_GIB: Final = 1200
+LUSTRE_STEP_GIB: Final = 2400
+"""Larger Lustre file systems have a multiple of this size."""
 
 
 @dataclass(frozen=True)
@@ -115,3 +126,8 @@ def _key_problem(source: Source) -> str:
         return "an S3 key may contain only printable characters"
     size = len(key.encode())
     return f"an S3 key has at most {_MAX_KEY_BYTES} bytes, not {size}" if size > _MAX_KEY_BYTES else ""
+
+
+def is_lustre_size(gib: int) -> bool:
+    """Return True if AWS creates Lustre file systems of this size."""
+    return gib == SMALLEST_LUSTRE_GIB or (gib > 0 and gib % LUSTRE_STEP_GIB == 0)

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from cloudgpu import files
 from cloudgpu.paths import Home
-from cloudgpu.state.file_format import FIRST, FORMAT, stored_format
+from cloudgpu.state.documents import FIRST, FORMAT, stored_format
 
 LIMIT_DAYS: Final = 3650
 """Maximum offset of the simulated clock from the machine's clock. A larger offset may overflow date arithmetic."""

@@ -1,6 +1,7 @@
 """Catalog snapshots for one state home and target, and the catalog that the active snapshot results in.
 
-There is one file per refresh, and an index that selects the active one.
+There is one file per refresh, and an index that selects the active one. A refresh keeps the snapshot that was active
+before it, to which `catalog revert` returns, and deletes all others.
 
 A killed refresh leaves the index, and therefore the active snapshot, unchanged. A lock serializes concurrent
 refreshes.
@@ -26,8 +27,6 @@ from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.state.documents import StateFile
 from cloudgpu.text import command
 
-MAX_SNAPSHOTS: Final = 20
-"""Number of recent snapshots kept for `catalog revert`, in addition to the active snapshot and its predecessor."""
 BUNDLED: Final = 0
 """Snapshot number of the bundled catalog."""
 _SCHEMA: Final = 1
@@ -104,11 +103,11 @@ class CatalogSnapshots:
         return None if number == BUNDLED else self._snapshot(number)
 
     def history(self) -> History:
-        """Return every refresh and the number of the active one."""
+        """Return the refreshes whose snapshots are stored, and the number of the active one."""
         return self._read(INDEX, self._paths.index) or History()
 
     def add(self, draft: DraftSnapshot, *, at: datetime, regions: Sequence[str]) -> AppliedRefresh:
-        """Add a snapshot on top of the active one, after waiting for concurrent refreshes."""
+        """Add a snapshot on top of the active one, which is kept, after waiting for concurrent refreshes."""
         with self._locked():
             history = self.history()
             before = self.current()
@@ -116,7 +115,12 @@ class CatalogSnapshots:
             number = self._next(history)
             entry = SnapshotEntry(number, at, snapshot.account, tuple(regions), history.current, summary, tuple(lines))
             SNAPSHOT.write(self._paths.snapshot(number), snapshot)
-            self._write_index(History(number, (*history.entries, entry)))
+            previous = [other for other in history.entries if other.number == history.current]
+            INDEX.write(self._paths.index, History(number, (*previous, entry)))
+            # In the opposite order, a killed command could delete the active snapshot.
+            for dropped in history.entries:
+                if dropped not in previous:
+                    self._paths.snapshot(dropped.number).unlink(missing_ok=True)
             return AppliedRefresh(before, snapshot, entry)
 
     def revert(self, number: int | None) -> tuple[int, int]:
@@ -138,7 +142,7 @@ class CatalogSnapshots:
                     message = f"there is no snapshot {chosen} for {self._target}"
                     raise UsageError(message, hint=command("cloudgpu", "catalog", "history", "--on", self._target))
                 self._snapshot(chosen)
-            self._write_index(replace(history, current=chosen))
+            INDEX.write(self._paths.index, replace(history, current=chosen))
             return history.current, chosen
 
     def _next(self, history: History) -> int:
@@ -157,22 +161,8 @@ class CatalogSnapshots:
             with contextlib.suppress(OSError):
                 self._paths.index.replace(self._paths.index.with_suffix(".damaged"))
             return BUNDLED
-        self._write_index(replace(history, current=BUNDLED))
+        INDEX.write(self._paths.index, replace(history, current=BUNDLED))
         return history.current
-
-    def _write_index(self, history: History) -> None:
-        """Write the index, then delete the snapshots that it no longer lists.
-
-        In the opposite order, a killed command could delete the active snapshot.
-        """
-        active = history.entry(history.current)
-        needed = {active.number, active.after} if active else set()
-        latest = {entry.number for entry in history.entries[-MAX_SNAPSHOTS:]}
-        chosen = [entry for entry in history.entries if entry.number in latest | needed]
-        INDEX.write(self._paths.index, History(history.current, tuple(chosen)))
-        for entry in history.entries:
-            if entry not in chosen:
-                self._paths.snapshot(entry.number).unlink(missing_ok=True)
 
     def _snapshot(self, number: int) -> CatalogSnapshot:
         path = self._paths.snapshot(number)

@@ -14,16 +14,40 @@ from dataclasses import asdict
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from cloudgpu import files
+from cloudgpu import bounds, files
 from cloudgpu.decoding import MALFORMED, decode_as, describe_error, unexpected
+from cloudgpu.errors import NewerFormatError
 from cloudgpu.paths import unwritable_error
-from cloudgpu.state.file_format import FORMAT, stored_format
 
+FORMAT: Final = "format"
+"""Field that contains the number of the file's format."""
+FIRST: Final = 1
+"""Format of files without the field `format`, which versions of cloudgpu wrote before the field existed."""
+UPGRADE_HINT: Final = "a newer version wrote the file: upgrade cloudgpu, for example with `pip install -U cloudgpu`"
 T = TypeVar("T")
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
 """Function that converts the content of a file from one format to the next."""
+
+
+def stored_format(
+    path: Path, name: str, content: Mapping[str, object], newest: int, *, hint: str = UPGRADE_HINT
+) -> int:
+    """Return the format number of a file's content.
+
+    Args:
+        path: The file.
+        name: Description of the file for the message, such as `cluster record`.
+        content: The parsed file.
+        newest: The newest format that this version of cloudgpu reads.
+        hint: Hint of the NewerFormatError.
+    """
+    number = bounds.checked_count(content.get(FORMAT, FIRST), FIRST)
+    if number > newest:
+        message = f"{path} ({name}) has format {number}, but this version of cloudgpu reads formats up to {newest}"
+        raise NewerFormatError(message, hint=hint)
+    return number
 
 
 class StateFile(Generic[T]):

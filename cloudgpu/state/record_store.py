@@ -10,7 +10,7 @@ from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.state.cluster_record import CLUSTER, ClusterIdentity, ClusterLifecycle, ClusterPlacement, ClusterRecord
 from cloudgpu.state.documents import StateFile, documents_if_readable, documents_in
-from cloudgpu.state.run_record import RUN, RunRecord
+from cloudgpu.state.run_records import RUN, RunRecord
 from cloudgpu.targets import find
 from cloudgpu.text import command
 

@@ -39,7 +39,7 @@ from cloudgpu.run.progress import Emit, Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name
-from cloudgpu.state.inventories import save_inventory, stored_inventory
+from cloudgpu.state.nodes import save_inventory, stored_inventory
 from cloudgpu.text import plural
 
 SLOTS = tuple(OwnHost(f"slot{n}", "127.0.0.1", 22, "", 0, gpu="T4", gpus=1, rate_usd=Decimal(0)) for n in range(4))
@@ -89,9 +89,9 @@ class LocalOffers(Offers):
     root: Path
     offline: bool
 
-    def quote(self, question: PlannerInput) -> PlannerInput:
+    def quote(self, inputs: PlannerInput) -> PlannerInput:
         seen = {} if self.offline else {slot.name: self._look() for slot in SLOTS}
-        return replace(question, hosts=HostsView(HostsFile(Path("local"), SLOTS), seen))
+        return replace(inputs, hosts=HostsView(HostsFile(Path("local"), SLOTS), seen))
 
     def _look(self) -> HostSeen:
         try:

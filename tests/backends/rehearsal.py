@@ -8,7 +8,7 @@ from cloudgpu.backends.rehearsal import open_backend, start_rehearsal
 from cloudgpu.rehearsal import client
 from cloudgpu.ssh.command import Raw, RemoteCommand
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.nodes import stored_inventory
 from tests.backends.endpoint import EndpointHarness, ShiftedClock
 
 EXPIRY = Raw('cat "${CLOUDGPU_NODE_ROOT:-}/var/lib/cloudgpu/expires-at"')

@@ -14,7 +14,7 @@ from program_mock import run_program
 from cloudgpu.aws.iam.grants import policy
 from cloudgpu.aws.iam.role_permissions import BOUNDARY_GRANTS
 from cloudgpu.engine.role_grants import role_grants
-from cloudgpu.recipe.rules.data import role_size_problems
+from cloudgpu.recipe.data_rules import role_size_problems
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import source_of
 from gpu_cluster.node_policy import MAX_POLICY_CHARS, Grants, Location, node_policy
@@ -237,7 +237,7 @@ def test_recipe_that_is_accepted_has_a_policy_that_iam_accepts(urls, writable, t
             **({"checkpoint": {"path": "ckpt", "to": to}} if to else {}),
         }
     )
-    if not list(role_size_problems(wanted)):
+    if not list(role_size_problems.find(wanted)):
         policy_of(wanted)
 
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.plan import saved_plan
+from cloudgpu.app.planning import plan_files
 
 pytestmark = pytest.mark.rehearsal
 
@@ -45,7 +45,7 @@ def test_changed_or_edited_saved_plan_is_rejected_before_launch(workspace):
     assert "was edited after it was saved" in workspace.run("train", "--plan", "forged.json", "--yes", code=2).stderr
     del stored["sha256"]
     stored["region"] = "us-west-2"
-    (workspace.work / "forged.json").write_text(json.dumps({**stored, "sha256": saved_plan._checksum(stored)}))
+    (workspace.work / "forged.json").write_text(json.dumps({**stored, "sha256": plan_files._checksum(stored)}))
     assert "was edited after it was saved" in workspace.run("train", "--plan", "forged.json", "--yes", code=2).stderr
     assert workspace.left() == {}
 

@@ -12,7 +12,7 @@ from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.fanout import connect_all
 from cloudgpu.ssh.handshake import AuthRefusedError
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.nodes import stored_inventory
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.text import command
 

@@ -15,7 +15,7 @@ from cloudgpu.ssh.connection import SshHost, connect
 from cloudgpu.ssh.handshake import AuthRefusedError
 from cloudgpu.ssh.openssh import JumpNode, ssh_argv, write_known_hosts
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.nodes import stored_inventory
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.text import index_range_text
 

@@ -16,7 +16,7 @@ from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownErro
 from cloudgpu.run.progress import Emit, Note, ProgressEvent
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.record_store import RecordStore
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from cloudgpu.targets import traits
 from cloudgpu.text import command, printable
 from cloudgpu.workers import Workers

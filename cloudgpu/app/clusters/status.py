@@ -26,7 +26,7 @@ from cloudgpu.launch.inventory import ALIVE_STATES
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.record_store import RecordStore
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from cloudgpu.state.storage_records import StorageRecords
 from cloudgpu.targets import traits
 from cloudgpu.text import command, plural, printable

@@ -16,9 +16,8 @@ from cloudgpu.errors import StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.recipe.matrix import format_values
 from cloudgpu.run.metrics import Measured
-from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow, Values
 from cloudgpu.state.record_store import RecordStore
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import MatrixRecord, MatrixRow, RunRecord, Values
 
 _WAITING = "waiting"
 _FEWEST = 2

@@ -3,15 +3,13 @@
 import hashlib
 import json
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 from cloudgpu.app.matrix.outcome import find_row_run
 from cloudgpu.app.planning.planner import Planned
-from cloudgpu.app.runs.concurrency import Sharing
 from cloudgpu.app.runs.train import TrainRequest
 from cloudgpu.errors import CloudGpuError, PlanError, UsageError
 from cloudgpu.plan import planner
@@ -19,8 +17,8 @@ from cloudgpu.plan.plan import Finding, Plan
 from cloudgpu.recipe.loader import LoadedRecipe
 from cloudgpu.recipe.matrix import Axis, Combination, axis_fields, label_combinations
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
 from cloudgpu.state.record_store import RecordStore
+from cloudgpu.state.run_records import MatrixRecord, MatrixRow
 from cloudgpu.text import command
 
 _OF_THE_CLUSTER: Final = frozenset({"schema", "name", "resources", "storage", "budget"})
@@ -67,7 +65,9 @@ class MatrixPlan:
         """Findings that the lead plan lacks, each preceded by the labels of the combinations that it applies to."""
         shown = {(finding.check, finding.message) for finding in self.lead.plan.findings}
         return [
-            (whose, finding) for whose, finding in _grouped(self.runs) if (finding.check, finding.message) not in shown
+            (labels, finding)
+            for labels, finding in _grouped(self.runs)
+            if (finding.check, finding.message) not in shown
         ]
 
 
@@ -130,8 +130,8 @@ def _separate_clusters_hint(recipe: str, axis: Axis, axes: Sequence[Axis]) -> st
 
 def _plan(combination: Combination, lead: Planned, ask: Callable[[Combination], Planned]) -> Plan:
     """Plan a combination. Reuse the cloud's responses for the lead plan if the queries would be the same."""
-    if _queried_fields(combination.recipe) == _queried_fields(lead.question.recipe):
-        return planner.build_plan(replace(lead.question, recipe=combination.recipe))
+    if _queried_fields(combination.recipe) == _queried_fields(lead.inputs.recipe):
+        return planner.build_plan(replace(lead.inputs, recipe=combination.recipe))
     return ask(combination).plan
 
 
@@ -142,10 +142,10 @@ def _queried_fields(recipe: Recipe) -> tuple[object, ...]:
 
 
 def _refuse(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> None:
-    errors = [(whose, finding) for whose, finding in _grouped(runs) if finding.severity == "error"]
+    errors = [(labels, finding) for labels, finding in _grouped(runs) if finding.severity == "error"]
     if errors:
         lines = [
-            f"{whose}: {f.check}: {f.message}{f' (fix: {f.first_fix})' if f.first_fix else ''}" for whose, f in errors
+            f"{labels}: {f.check}: {f.message}{f' (fix: {f.first_fix})' if f.first_fix else ''}" for labels, f in errors
         ]
         message = f"recipe {recipe} cannot run with every combination of this matrix"
         # A fix that sets the value of an axis does not fix the matrix, so only the finding shows it, not the hint.
@@ -160,13 +160,13 @@ def _refuse(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> No
 
 def _grouped(runs: Sequence[PlannedRun]) -> list[tuple[str, Finding]]:
     """Return each distinct finding with the combinations that it applies to."""
-    whose: dict[tuple[str, str], list[str]] = {}
+    labels: dict[tuple[str, str], list[str]] = {}
     findings: dict[tuple[str, str], Finding] = {}
     for run in runs:
         for finding in run.plan.findings:
             findings.setdefault((finding.check, finding.message), finding)
-            whose.setdefault((finding.check, finding.message), []).append(run.combination.label)
-    return [(label_combinations(whose[key], len(runs)), finding) for key, finding in findings.items()]
+            labels.setdefault((finding.check, finding.message), []).append(run.combination.label)
+    return [(label_combinations(labels[key], len(runs)), finding) for key, finding in findings.items()]
 
 
 def _can_run(plan: Plan, key: tuple[str, str, str]) -> bool:
@@ -191,28 +191,20 @@ def _no_common_cluster(recipe: str, axes: Sequence[Axis], runs: Sequence[Planned
 
 @dataclass(frozen=True)
 class MatrixRequest:
-    """The options of `train --matrix`. `TrainRequest` describes the options that are not listed here.
+    """The options of `train --matrix`.
 
     Attributes:
+        train: The options that `train` also has, with the lead plan.
         sets: `--set` assignments shared by all combinations, as typed.
         fail_fast: Whether to start no further runs after a failure.
         again: Whether to repeat combinations that already have a result.
     """
 
     plan: MatrixPlan
-    recipe_path: Path
-    base: Path
+    train: TrainRequest
     sets: tuple[str, ...] = ()
-    cluster: str = ""
-    keep: bool = False
-    keep_on_failure: bool = False
     fail_fast: bool = False
     again: bool = False
-    retry_s: int = 0
-    environ: Mapping[str, str] = field(default_factory=dict)
-    delete_on_interrupt: Callable[[str], bool] = lambda _what: False
-    sharing: Sharing = "refuse"
-    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -268,15 +260,17 @@ def _typical_s(record: MatrixRecord, records: RecordStore) -> float | None:
 
 
 def train_request(request: MatrixRequest, run: PlannedRun) -> TrainRequest:
-    """Return the `train` request for one combination."""
+    """Return the `train` request for one combination. Only the matrix creates, keeps and deletes the cluster."""
     values = (word for name, value in run.combination.values for word in ("--set", f"{name}={value}"))
-    return TrainRequest(
-        run.plan,
-        request.recipe_path,
-        request.base,
-        environ=request.environ,
-        sharing=request.sharing,
-        options=(*request.options, *values),
+    return replace(
+        request.train,
+        plan=run.plan,
+        cluster="",
+        keep=False,
+        keep_on_failure=False,
+        retry_s=0,
+        delete_unstarted=None,
+        options=(*request.train.options, *values),
     )
 
 
@@ -301,7 +295,7 @@ def _is_outdated(row: MatrixRow, run: PlannedRun, records: RecordStore) -> bool:
 def _new_record(request: MatrixRequest, now: datetime) -> MatrixRecord:
     plan, recipe = request.plan, request.plan.lead.plan.recipe
     axes = tuple((axis.name, axis.values) for axis in plan.axes)
-    path = str(request.recipe_path.resolve())
+    path = str(request.train.recipe_path.resolve())
     return MatrixRecord(
         name=_name(recipe.name, [path, plan.lead.plan.target, axes, sorted(request.sets)]),
         recipe=recipe.name,

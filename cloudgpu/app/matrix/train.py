@@ -8,8 +8,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cloudgpu.app.matrix.cluster import MatrixCluster
-from cloudgpu.app.matrix.outcome import MatrixOutcome, find_row_run, matrix_outcome
+from cloudgpu.app.matrix.outcome import MatrixOutcome, cluster_usd, find_row_run, matrix_outcome
 from cloudgpu.app.matrix.planner import (
     MatrixProgress,
     MatrixRequest,
@@ -19,23 +18,114 @@ from cloudgpu.app.matrix.planner import (
     train_request,
 )
 from cloudgpu.app.runs.attach import RunWatcher
+from cloudgpu.app.runs.concurrency import delete_or_wait
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines, remaining_cluster_line
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.train import TrainingRun, check_feasible
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.launch_request import Requester
+from cloudgpu.backends.lifecycle.reuse import matches, require_all_nodes_running
 from cloudgpu.engine.lease import ClusterLease
-from cloudgpu.errors import AuthError, BusyError, CloudGpuError, LedgerError, StateError
+from cloudgpu.errors import AuthError, BusyError, CloudGpuError, LedgerError, StateError, UsageError
+from cloudgpu.plan.plan import Plan
 from cloudgpu.run.progress import Note
+from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.documents import write_durably
 from cloudgpu.state.identifiers import new_run_id
-from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords, MatrixRow
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import MatrixRecord, MatrixRecords, MatrixRow, RunRecord
 from cloudgpu.text import command
 
 _STOPS_ALL = (StateError, LedgerError, AuthError, BusyError)
 """Errors that would make every remaining combination fail as well."""
 _INTERRUPTED = "interrupted"
+
+
+class MatrixCluster:
+    """Creates and deletes the cluster of one matrix."""
+
+    def __init__(self, context: Context, matrices: MatrixRecords, requester: Requester) -> None:
+        self._context = context
+        self._matrices = matrices
+        self._requester = requester
+
+    def created(self, record: MatrixRecord) -> ClusterRecord | None:
+        """Return the cluster that the matrix created, or None if it created no cluster or the cluster is deleted."""
+        cluster = self._context.records.cluster(record.cluster) if record.made and record.cluster else None
+        return cluster if cluster is not None and record.token in ("", cluster.identity.token) else None
+
+    def up(self, record: MatrixRecord, request: MatrixRequest) -> MatrixRecord:
+        """Create the cluster, or use a running cluster.
+
+        Raises:
+            UsageError: The requested cluster does not match the plan, or the matrix already created another cluster.
+            NoCapacityError: No candidate has capacity.
+            CloudGpuError: The cluster cannot be created. Its resources have been deleted, or the error names them.
+        """
+        plan, created = request.plan.lead.plan, self.created(record)
+        if created is not None and request.train.cluster not in ("", created.name):
+            message = f"matrix {record.name} already has cluster {created.name} in state {created.state}"
+            raise UsageError(
+                message, hint=f"omit --cluster, or run `{command('cloudgpu', 'down', created.name)}` first"
+            )
+        if created is not None and self._is_unusable(created):
+            self._context.emit(
+                Note(f"cluster {created.name} can no longer be used; deleting it and creating a new one")
+            )
+            record, created = self.end(record, created), None
+        if created is not None and created.state == "up":
+            self._context.emit(
+                Note(f"using cluster {created.name}, which is running until {created.lifecycle.expires_at:%H:%M} UTC")
+            )
+            self._context.clusters.reuse(created.name, plan)
+            return record
+        name = created.name if created is not None else self.name(record, request)
+        is_new = created is not None or self._context.records.cluster(name) is None
+        # Record the ownership before the first API call. If this process is killed, a later command then deletes the
+        # cluster.
+        record = self._matrices.save(replace(record, cluster=name, made=is_new, token="" if is_new else record.token))
+        provisioned = self._context.clusters.create(
+            plan, name, self._requester, keep_on_failure=request.train.keep_on_failure, retry_s=request.train.retry_s
+        )
+        return self._matrices.save(replace(record, token=provisioned.record.identity.token))
+
+    def name(self, record: MatrixRecord, request: MatrixRequest) -> str:
+        """Return the requested cluster name or, without one, the recipe's name if a running cluster can be reused.
+
+        If neither applies, return the matrix's own name.
+        """
+        return request.train.cluster or find_matching_cluster(self._context, request.plan.lead.plan) or record.name
+
+    def end(self, record: MatrixRecord, cluster: ClusterRecord) -> MatrixRecord:
+        """Delete the cluster that the matrix created, and record its cost.
+
+        Raises:
+            CloudGpuError: The cluster cannot be deleted.
+        """
+        ended = delete_or_wait(self._context, cluster)
+        token, now = cluster.identity.token, self._context.clock.now()
+        # If another process deleted the cluster, that process recorded the cost in the ledger.
+        usd = ended.usd if ended is not None else cluster_usd(self._context.ledger, cluster.name, token, now)
+        return self._matrices.save(replace(record, spent={**(record.spent or {}), token: str(usd)}))
+
+    def _is_unusable(self, cluster: ClusterRecord) -> bool:
+        if cluster.state == "ending" or cluster.lifecycle.expires_at <= self._context.clock.now():
+            return True
+        if cluster.state != "up":
+            return False
+        try:
+            require_all_nodes_running(self._context, cluster)
+        except StateError as err:
+            self._context.emit(Note(err.message))
+            return True
+        return False
+
+
+def find_matching_cluster(context: Context, plan: Plan) -> str:
+    """Return the recipe's name if an unexpired, running cluster of that name matches the plan; otherwise empty."""
+    cluster = context.records.cluster(plan.recipe.name)
+    if cluster is None or (cluster.state, cluster.identity.target) != ("up", plan.target):
+        return ""
+    return cluster.name if cluster.lifecycle.expires_at > context.clock.now() and matches(plan, cluster) else ""
 
 
 @dataclass
@@ -80,7 +170,7 @@ class MatrixRunner:
             recipe = run.plan.recipe
             queried_fields = (recipe.environment, recipe.data, recipe.checkpoint, recipe.outputs_to)
             if queried_fields in checked:
-                check_feasible(run.plan, request.base)
+                check_feasible(run.plan, request.train.base)
             else:
                 checked.append(queried_fields)
                 self._training.check(train_request(request, run))
@@ -121,7 +211,7 @@ class _Session:
         self._request = request
         self._records = MatrixRecords(context.home)
         self._record = self._records.save(record)
-        self._end_on_interrupt = _InterruptPrompt(request.delete_on_interrupt)
+        self._end_on_interrupt = _InterruptPrompt(request.train.delete_on_interrupt)
         self._interrupted = False
         self._unfetched: tuple[str, ...] = ()
         self._lost: tuple[str, ...] = ()
@@ -268,9 +358,9 @@ class _Session:
             return "" if self._end_on_interrupt(running) else "interrupted; the cluster is unchanged"
         if self._unfetched and created is not None:
             return "outputs could not be downloaded"
-        if self._request.keep:
+        if self._request.train.keep:
             return "--keep"
-        return "--keep-on-failure" if self._request.keep_on_failure and failed else ""
+        return "--keep-on-failure" if self._request.train.keep_on_failure and failed else ""
 
     def _abandoned(self, err: CloudGpuError) -> None:
         """Add to the error's hint how to continue and which cluster is still running."""

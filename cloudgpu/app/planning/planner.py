@@ -23,7 +23,7 @@ from cloudgpu.catalog import Catalog
 from cloudgpu.errors import BudgetError, CloudGpuError, PlanError, UsageError
 from cloudgpu.plan import planner
 from cloudgpu.plan.checks.environment import required_variables
-from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedKind, NamedResources, NamedThing, ProfileSeen
+from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, Lookups, NamedKind, NamedResource, ProfileSeen
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
@@ -71,7 +71,7 @@ class Preflight:
     environ: Mapping[str, str]
     ask_registry: AskRegistry | None = None
 
-    def survey(self, recipe: Recipe, base: Path, regions: Sequence[str], inspector: Inspector | None) -> NamedResources:
+    def look_up(self, recipe: Recipe, base: Path, regions: Sequence[str], inspector: Inspector | None) -> Lookups:
         """Look up the resources in these regions. Without an inspector, make only checks that do not need the cloud."""
         rehearsed = recipe.rehearsal.objects if recipe.rehearsal and is_simulated(self.settings.target) else {}
         local = readable_datasets(recipe, base)
@@ -87,7 +87,7 @@ class Preflight:
             datasets = {name: workers.submit(check) for name, check in checks.items() if check is not None}
             roles, roles_unknown = (None, "") if roles_asked is None else roles_asked.result()
             enabled, why = (None, "") if regions_asked is None else regions_asked.result()
-            return NamedResources(
+            return Lookups(
                 datasets={name: seen.result() for name, seen in datasets.items()},
                 workdir_bytes=None if listing is None else without_data(listing, recipe, base).bytes,
                 uploads=tuple(found.upload for found in find_uploads(recipe, base, listing, local)),
@@ -100,7 +100,7 @@ class Preflight:
                 denied_role_actions=() if denied is None else denied.result(),
                 tags_problem=_tags_problem(self.settings, recipe),
                 region_origin=_region_origin(self.settings),
-                named=tuple(thing.result() for thing in named),
+                named=tuple(lookup.result() for lookup in named),
                 set_variables=frozenset(name for name in required_variables(recipe) if self.environ.get(name)),
                 image=None if image is None else image.result(),
             )
@@ -155,7 +155,7 @@ class Preflight:
             return lambda: _local_dataset(base / directory)
         return None if inspector is None else lambda: inspector.dataset(data.source)
 
-    def _named(self, regions: Sequence[str], inspector: Inspector | None) -> Iterator[Callable[[], NamedThing]]:
+    def _named(self, regions: Sequence[str], inspector: Inspector | None) -> Iterator[Callable[[], NamedResource]]:
         if inspector is None:
             return
         for setting, kind in _OF_SETTINGS.items():
@@ -170,15 +170,17 @@ class Preflight:
                 yield partial(_look_up, inspector, kind, name, searched, setting)
 
 
-def _look_up(inspector: Inspector, kind: NamedKind, name: str, regions: Sequence[str], setting: str) -> NamedThing:
+def _look_up(inspector: Inspector, kind: NamedKind, name: str, regions: Sequence[str], setting: str) -> NamedResource:
     """Look up a resource in these regions. If the regions differ, a region that has the resource takes precedence."""
     seen = {region: inspector.named(kind, name, region) for region in regions}
     by_presence = {presence: (region, why) for region, (presence, why) in seen.items()}
     for presence in ("there", "unknown", "missing"):
         if presence in by_presence:
             region, why = by_presence[presence]
-            return NamedThing(kind, name, region if presence == "there" else ", ".join(regions), presence, why, setting)
-    return NamedThing(kind, name, "", "unknown", "no region to check", setting)
+            return NamedResource(
+                kind, name, region if presence == "there" else ", ".join(regions), presence, why, setting
+            )
+    return NamedResource(kind, name, "", "unknown", "no region to check", setting)
 
 
 def _tags_problem(settings: Settings, recipe: Recipe) -> str:
@@ -237,7 +239,7 @@ class Planned:
     plan: Plan
     path: Path
     base: Path
-    question: PlannerInput
+    inputs: PlannerInput
     """The planner's input, including the responses of the cloud."""
 
 
@@ -287,12 +289,12 @@ def make_plan(request: PlanRequest, backend: Backend) -> Planned:
     quotes = Quotes()
     if request.preflight is not None:
         regions = offers.known_regions(recipe, catalog, default_region)
-        survey = request.preflight.survey(recipe, loaded.base, regions, offers.inspector())
-        quotes = replace(quotes, survey=replace(survey, changed_params=tuple(changed_params(loaded, recipe))))
-    question = PlannerInput(recipe, backend.target, catalog, quotes, default_region, request.today, request.network)
-    question = replace(question, engine=request.engine)
-    question = offers.quote(question)
-    return Planned(planner.build_plan(question), loaded.path, loaded.base, question)
+        lookups = request.preflight.look_up(recipe, loaded.base, regions, offers.inspector())
+        quotes = replace(quotes, lookups=replace(lookups, changed_params=tuple(changed_params(loaded, recipe))))
+    inputs = PlannerInput(recipe, backend.target, catalog, quotes, default_region, request.today, request.network)
+    inputs = replace(inputs, engine=request.engine)
+    inputs = offers.quote(inputs)
+    return Planned(planner.build_plan(inputs), loaded.path, loaded.base, inputs)
 
 
 def with_all_regions(recipe: Recipe, regions: Sequence[str]) -> Recipe:

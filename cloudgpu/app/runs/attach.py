@@ -20,9 +20,9 @@ from cloudgpu.paths import Home
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.progress import LogFolder, Note, ProgressEvent, RankOutput
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.nodes import stored_inventory
 from cloudgpu.state.record_store import RecordStore
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from cloudgpu.text import command, index_range_text
 
 _NO_NODE = "all of its nodes are terminated"

@@ -20,7 +20,7 @@ from cloudgpu.paths import unwritable_error
 from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.run_record import CLUSTER_DELETED, RunRecord
+from cloudgpu.state.run_records import CLUSTER_DELETED, RunRecord
 from cloudgpu.text import command, printable
 
 Sharing = Literal["refuse", "wait", "share"]

@@ -14,13 +14,13 @@ from cloudgpu.backends.base import Backend
 from cloudgpu.errors import BadRequestError, CloudGpuError, RecipeError, UsageError
 from cloudgpu.files import MANIFEST_BYTES, open_for_reading, read_text
 from cloudgpu.node.agent.fetch.bounded_http import REDIRECTS, Client, SourceResponse, must_block_local, redirect_url
-from cloudgpu.recipe.rules.data import find_unusable_name
+from cloudgpu.recipe.data_rules import find_unusable_name
 from cloudgpu.recipe.schema import Data, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.data.copies import Files, RemoteFile
 from cloudgpu.run.data.s3_transfers import NO_SUCH_KEY, list_resume_files
 from cloudgpu.ssh.transfer.local_tree import files_to_send
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import plural, printable
 from cloudgpu.workers import Workers

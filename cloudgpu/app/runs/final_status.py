@@ -10,7 +10,7 @@ from cloudgpu.node.agent.transport import EFA, UNKNOWN
 from cloudgpu.run.agent_messages import Verdict
 from cloudgpu.run.metrics import Measured
 from cloudgpu.run.transport import PLUGIN_HINT
-from cloudgpu.state.run_record import RunRecord, RunState
+from cloudgpu.state.run_records import RunRecord, RunState
 
 _STATES: Mapping[str, RunState] = {"succeeded": "succeeded", "failed": "failed", "cancelled": "cancelled"}
 

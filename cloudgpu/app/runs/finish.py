@@ -34,7 +34,7 @@ from cloudgpu.launch.inventory import ALIVE_STATES
 from cloudgpu.run.collect import Collected
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from cloudgpu.text import command
 
 _INTERRUPTED = "interrupted"

@@ -39,8 +39,8 @@ from cloudgpu.run.transport import NodeTransport
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
-from cloudgpu.state.inventories import mark_booted_nodes
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.nodes import mark_booted_nodes
+from cloudgpu.state.run_records import RunRecord
 from cloudgpu.text import plural
 
 _GRACE_S = 10

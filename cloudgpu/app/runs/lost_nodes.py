@@ -15,8 +15,8 @@ from cloudgpu.run.agent_messages import SpotNotice
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.node_logs import MOST_BYTES, MOST_NODES, mention, node_log, save_node_log
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.nodes import MOST_BYTES, MOST_NODES, mention, node_log, save_node_log
+from cloudgpu.state.run_records import RunRecord
 from cloudgpu.text import command
 
 _LOG_S: Final = 30.0

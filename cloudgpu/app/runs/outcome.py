@@ -13,7 +13,7 @@ from cloudgpu.errors import LedgerError, StateError
 from cloudgpu.run.metrics import Measured
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 

@@ -6,7 +6,7 @@ from cloudgpu.launch.inventory import Inventory
 from cloudgpu.node.agent.transport import UNKNOWN
 from cloudgpu.run.progress import Note
 from cloudgpu.run.transport import PLUGIN_HINT, NodeTransport, describe_transport, is_slower, slowest
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 
 
 class RunNetwork:

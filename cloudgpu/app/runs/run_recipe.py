@@ -4,7 +4,7 @@ from pydantic import ValidationError
 
 from cloudgpu.errors import StateError
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from cloudgpu.text import command
 
 

@@ -19,8 +19,8 @@ from cloudgpu.launch.inventory import default_local_port, loopback_address
 from cloudgpu.node.agent.fetch.bounded_http import MinimumSpeed, apply_limits
 from cloudgpu.node.agent.masking import Mask
 from cloudgpu.paths import Home, RunPaths
+from cloudgpu.recipe.launch_rules import endpoints
 from cloudgpu.recipe.launch_sections import Endpoint, SideService
-from cloudgpu.recipe.rules.launch import endpoints
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.template import variable_name
 from cloudgpu.run.agent_messages import Chunk, Verdict
@@ -30,7 +30,7 @@ from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.state.identifiers import derive_secret
 from cloudgpu.state.record_store import RecordStore
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from cloudgpu.text import command
 
 _TOKEN_LETTERS = 40

@@ -27,7 +27,7 @@ from cloudgpu.run.progress import LogFolder, Note
 from cloudgpu.run.start import launch_context, new_gang_token, secret_values
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.state.identifiers import new_run_id
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 
 
 def check_feasible(plan: Plan, base: Path) -> None:

@@ -12,7 +12,7 @@ from cloudgpu.launch.inventory import ALIVE_STATES, Node
 from cloudgpu.run.agent_messages import Verdict
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 
 
 class UnreachableNodes:

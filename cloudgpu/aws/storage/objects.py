@@ -12,7 +12,7 @@ from cloudgpu.aws.session.errors import UNREACHABLE, convert_errors, convert_res
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import BadRequestError, CloudError, CloudGpuError, StateError
 from cloudgpu.files import open_for_reading
-from cloudgpu.recipe.rules.data import find_unusable_name
+from cloudgpu.recipe.data_rules import find_unusable_name
 from cloudgpu.text import printable
 from cloudgpu.workers import Workers
 

@@ -59,44 +59,44 @@ class CloudOffers(Offers):
         """Return an `Inspector` for the resources that a recipe names, or None when offline."""
         return None if self._cloud is None else self._cloud.queries
 
-    def quote(self, question: PlannerInput) -> PlannerInput:
+    def quote(self, inputs: PlannerInput) -> PlannerInput:
         """Add zones, prices, images, storage, addresses, cooldowns and quotas. When offline, add only cached quotas."""
-        known = self.known_regions(question.recipe, question.catalog, question.default_region)
-        enabled = question.quotes.survey.enabled_regions
+        known = self.known_regions(inputs.recipe, inputs.catalog, inputs.default_region)
+        enabled = inputs.quotes.lookups.enabled_regions
         # Do not query regions that are not enabled: AWS would reject the credentials. A plan rule excludes the regions.
         usable = tuple(region for region in known if enabled is None or region in enabled)
         if self._cloud is None:
             headroom = self.quota_headroom.cached(self.target, known)
-            return replace(question, quotes=replace(question.quotes, quotas=headroom_by_quota(headroom)))
-        quotes = _with_cloud_quotes(question, self._cloud, usable)
+            return replace(inputs, quotes=replace(inputs.quotes, quotas=headroom_by_quota(headroom)))
+        quotes = _with_cloud_quotes(inputs, self._cloud, usable)
         if self.cooldowns is not None:
             quotes = replace(quotes, refused=self.cooldowns.recent(self._cloud))
-        question = _with_missing_prices(replace(question, quotes=quotes), self._cloud, usable)
+        inputs = _with_missing_prices(replace(inputs, quotes=quotes), self._cloud, usable)
         headroom = self.quota_headroom.asked(self._cloud, usable)
-        return replace(question, quotes=replace(question.quotes, quotas=headroom_by_quota(headroom)))
+        return replace(inputs, quotes=replace(inputs.quotes, quotas=headroom_by_quota(headroom)))
 
 
-def _with_missing_prices(question: PlannerInput, cloud: AwsAccount, regions: Sequence[str]) -> PlannerInput:
+def _with_missing_prices(inputs: PlannerInput, cloud: AwsAccount, regions: Sequence[str]) -> PlannerInput:
     """Read the prices that the catalog lacks from the price list. A failed request is the reason of an exclusion."""
-    pairs = planner_input.prices_to_query(question, regions)
+    pairs = planner_input.prices_to_query(inputs, regions)
     if not pairs:
-        return question
+        return inputs
     found = cloud.on_demand_prices(pairs)
     prices = {pair: usd for pair, usd in found.items() if not isinstance(usd, str)}
     unknown = {pair: why for pair, why in found.items() if isinstance(why, str)}
     return replace(
-        question,
-        catalog=question.catalog.with_prices(prices, question.today),
-        quotes=replace(question.quotes, prices_unknown=unknown),
+        inputs,
+        catalog=inputs.catalog.with_prices(prices, inputs.today),
+        quotes=replace(inputs.quotes, prices_unknown=unknown),
     )
 
 
-def _with_cloud_quotes(question: PlannerInput, cloud: AwsAccount, regions: Sequence[str]) -> Quotes:
+def _with_cloud_quotes(inputs: PlannerInput, cloud: AwsAccount, regions: Sequence[str]) -> Quotes:
     """Return what a recipe needs in these regions: zones, images, root disks, storage, addresses and the reservation.
 
     The plan contains image IDs rather than SSM parameters, so that a newer image does not change a saved plan.
     """
-    recipe, catalog, default = question.recipe, question.catalog, question.default_region
+    recipe, catalog, default = inputs.recipe, inputs.catalog, inputs.default_region
     offers = [offer for offer in planner_input.offers_to_query(recipe, catalog, default) if offer[1] in regions]
     parameters = [image for image in planner_input.images_to_resolve(recipe, catalog, default) if image[1] in regions]
     images = cloud.image_ids(parameters)
@@ -112,14 +112,14 @@ def _with_cloud_quotes(question: PlannerInput, cloud: AwsAccount, regions: Seque
         machine_images=described,
         root_disks={key: seen.root_gib for key, seen in described.items() if seen.root_gib},
         storage=find_existing_storage(cloud, recipe, regions),
-        survey=question.quotes.survey,
+        lookups=inputs.quotes.lookups,
     )
     if recipe.resources.reservation:
         reservation = cloud.reservation(recipe.resources.reservation, regions)
         quotes = replace(quotes, reservation=reservation.found, asked_at=reservation.asked_at)
-    if not question.network.create_vpc and question.network.public_address not in GATEWAYS:
-        quotes = replace(quotes, networks=cloud.networks(regions, question.network))
-    limited = planner_input.regions_needing_elastic_ips(recipe, catalog, default, question.network)
+    if not inputs.network.create_vpc and inputs.network.public_address not in GATEWAYS:
+        quotes = replace(quotes, networks=cloud.networks(regions, inputs.network))
+    limited = planner_input.regions_needing_elastic_ips(recipe, catalog, default, inputs.network)
     limited_here = [region for region in limited if region in regions]
     return replace(quotes, free_addresses=cloud.free_addresses(limited_here)) if limited_here else quotes
 

@@ -12,7 +12,7 @@ from cloudgpu.errors import BusyError, StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.ledger.entry import LedgerEntry, PartEnd
 from cloudgpu.state.cluster_record import ClusterRecord, last_end
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from cloudgpu.targets import is_simulated
 
 

@@ -14,7 +14,7 @@ from cloudgpu.backends.billing.cost_ledger import CostLedger, has_failed, reopen
 from cloudgpu.catalog.prices import HOURS_PER_MONTH, shipped_price, storage_price
 from cloudgpu.clock import Clock
 from cloudgpu.ledger.entry import LedgerEntry, Spending, Surcharge
-from cloudgpu.recipe.storage_kinds import KINDS
+from cloudgpu.recipe.sources import STORAGE_KINDS
 from cloudgpu.state.identifiers import BackendIdentity
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.targets import is_simulated
@@ -124,11 +124,11 @@ def restore_storage_rows(ledger: CostLedger, records: Iterable[StorageRecord], c
 
 def storage_spending(record: StorageRecord) -> Spending:
     """Return the ledger row of storage. Its monthly price is unknown if the storage grows with its content."""
-    kind = next((kind for kind in KINDS if kind == record.kind), None)
+    kind = next((kind for kind in STORAGE_KINDS if kind == record.kind), None)
     price = storage_price(kind, record.region, record.config.get("deployment", "")) if kind else None
     size = record.config.get("sizeGib")
     what = " ".join(part for part in (record.kind, record.config.get("deployment", "")) if part)
-    monthly_usd = price.monthly_usd(Decimal(size)) if price and size else None
+    monthly_usd = price.usd * Decimal(size) if price and size else None
     return retained_spending("storage", record.name, what, record, record.region, monthly_usd)
 
 
@@ -181,8 +181,8 @@ def storage_monthly_usd(stored: TaggedStorage) -> Decimal | None:
 
 def capacity_monthly_usd(stored: TaggedStorage, size_gib: Decimal | None) -> Decimal | None:
     """Return the monthly cost of this capacity in USD; None if the size or price is unknown, 0 if no data exists."""
-    kind = next((kind for kind in KINDS if kind == stored.kind), None)
+    kind = next((kind for kind in STORAGE_KINDS if kind == stored.kind), None)
     if stored.data is None:
         return Decimal(0)
     price = storage_price(kind, stored.region, stored.data.deployment.lower()) if kind else None
-    return None if price is None or size_gib is None else price.monthly_usd(size_gib)
+    return None if price is None or size_gib is None else price.usd * size_gib

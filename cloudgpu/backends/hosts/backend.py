@@ -33,7 +33,7 @@ from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, connect_all, run_on_all
 from cloudgpu.ssh.host_key import ShownKey, shown_key
 from cloudgpu.ssh.known_hosts import authority_note
-from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.nodes import stored_inventory
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.targets import Target
 from cloudgpu.text import command, printable
@@ -67,20 +67,18 @@ class HostOffers(Offers):
     running: Callable[[], RunningClusters]
     offline: bool
 
-    def quote(self, question: PlannerInput) -> PlannerInput:
+    def quote(self, inputs: PlannerInput) -> PlannerInput:
         """Add the inventory and, unless offline, the GPU usage of the matching hosts to the planner's input."""
         view = HostsView(self.file(), running=self.running())
-        question = replace(question, default_region=_NO_REGION, hosts=view)
+        inputs = replace(inputs, default_region=_NO_REGION, hosts=view)
         if self.offline:
-            return question
-        hosts = dict.fromkeys(
-            host for spec in question.specs for host in matching_hosts(question, parse_gpu_spec(spec))
-        )
+            return inputs
+        hosts = dict.fromkeys(host for spec in inputs.specs for host in matching_hosts(inputs, parse_gpu_spec(spec)))
         # If no host matches, a finding of the plan explains why.
         seen = self.look(list(hosts)) if hosts else {}
-        if question.recipe.environment.container is not None:
+        if inputs.recipe.environment.container is not None:
             seen = {name: _for_containers(state) for name, state in seen.items()}
-        return replace(question, hosts=replace(view, seen=seen))
+        return replace(inputs, hosts=replace(view, seen=seen))
 
 
 def _for_containers(state: HostSeen) -> HostSeen:

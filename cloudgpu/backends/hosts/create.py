@@ -37,7 +37,7 @@ from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.inventories import save_inventory, stored_inventory
+from cloudgpu.state.nodes import save_inventory, stored_inventory
 from cloudgpu.text import plural
 
 _RETRY_DELAY_S = 15.0

@@ -25,7 +25,7 @@ from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name
-from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.nodes import stored_inventory
 from cloudgpu.text import command
 
 

@@ -26,7 +26,7 @@ from cloudgpu.run.agent import ask_once, find_login_home
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.nodes import stored_inventory
 
 
 class HostExtending:

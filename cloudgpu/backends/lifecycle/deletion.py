@@ -11,7 +11,7 @@ from cloudgpu.run.progress import Note
 from cloudgpu.state import user_ssh_config
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identifiers import BackendIdentity
-from cloudgpu.state.run_record import CLUSTER_DELETED
+from cloudgpu.state.run_records import CLUSTER_DELETED
 from cloudgpu.text import command
 
 

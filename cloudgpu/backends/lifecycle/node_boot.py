@@ -16,7 +16,7 @@ from cloudgpu.errors import BusyError, CloudGpuError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.node_logs import MOST_NODES, node_log, save_node_log
+from cloudgpu.state.nodes import MOST_NODES, node_log, save_node_log
 
 
 def log_folder(home: Home, record: ClusterRecord) -> Path:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cloudgpu import bounds
 from cloudgpu.catalog.catalog import Catalog
-from cloudgpu.catalog.prices import HOURS_PER_MONTH, PricedThing, other_price
+from cloudgpu.catalog.prices import HOURS_PER_MONTH, PriceKey, other_price
 from cloudgpu.clock import utc_text
 from cloudgpu.cloud.resources import CLUSTER_TAG, OWNER_TAG, TOKEN_TAG, TaggedResource
 from cloudgpu.launch.inventory import ALIVE_STATES
@@ -22,7 +22,7 @@ _HOURS_A_MONTH: Final = 730
 _EXACT: Final = Decimal("0.0001")
 _GRACE: Final = timedelta(minutes=10)
 """Grace period after the expiry, so that the nodes' timers and the expiry schedule terminate nodes before a sweep."""
-_BY_THE_HOUR: Final[Mapping[str, PricedThing]] = {
+_BY_THE_HOUR: Final[Mapping[str, PriceKey]] = {
     "elastic-ip": "public_ipv4_hour_usd",
     "nat-gateway": "nat_gateway_hour_usd",
 }

@@ -19,7 +19,7 @@ from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import display_width, wrap_lines
 from cloudgpu.clock import utc_text
 from cloudgpu.errors import UsageError
-from cloudgpu.ledger.attribution import NO_VALUE
+from cloudgpu.ledger.billing import NO_VALUE
 from cloudgpu.ledger.report import PERIODS, By, CostReport, ReportQuery, ReportRow
 
 ROWS_SHOWN = 100

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from cloudgpu.app.diagnostics.doctor import Diagnosis, DiagnosticReport, machine_checks, run_checks
+from cloudgpu.app.diagnostics import Diagnosis, DiagnosticReport, machine_checks, run_checks
 from cloudgpu.aws.iam.grants import policy as document
 from cloudgpu.aws.iam.permissions import GRANTS, SESSION_GRANTS, STORAGE_GRANTS
 from cloudgpu.aws.iam.role_permissions import (

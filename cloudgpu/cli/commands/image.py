@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cloudgpu.app.images.bake import BakedImage, DeletedImage, ImageBaker, bake_cluster_name, delete_image, image_json
+from cloudgpu.app.images import BakedImage, DeletedImage, ImageBaker, bake_cluster_name, delete_image, image_json
 from cloudgpu.app.planning.planner import plan_error
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.billing.cost_ledger import check_ledger

@@ -11,7 +11,7 @@ from cloudgpu.cli.options.shared import Json
 from cloudgpu.cli.render.matrix import list_lines, outcome_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.files import write_for_user
-from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords
+from cloudgpu.state.run_records import MatrixRecord, MatrixRecords
 
 app = typer.Typer(
     help="""Show the results of run matrices.

@@ -31,7 +31,7 @@ from cloudgpu.errors import StateError, UsageError
 from cloudgpu.files import read_input
 from cloudgpu.ssh.connection import SshHost
 from cloudgpu.state.identifiers import require_cluster_name
-from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.nodes import stored_inventory
 from cloudgpu.state.user_ssh_config import SshFolder, remove_entries
 from cloudgpu.targets import as_target
 from cloudgpu.text import command

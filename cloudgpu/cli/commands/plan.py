@@ -98,8 +98,8 @@ def plan(
     if planned.plan.errors:
         raise typer.Exit(plan_error(planned.plan).exit_code)
     if out is not None:
-        now, world = context.clock.now(), current_plan_inputs(context, planned, out)
-        save(out, planned, world, sets=assigned, region=context.settings.region, now=now, home=context.home)
+        now, inputs = context.clock.now(), current_plan_inputs(context, planned, out)
+        save(out, planned, inputs, sets=assigned, region=context.settings.region, now=now, home=context.home)
         if not json:
             apply = command("cloudgpu", "train", "--plan", str(out))
             context.screen.wrapped(["", f"plan saved to {out}; to apply it: {apply}"])
@@ -130,11 +130,11 @@ def _resource_lines(forecasts: "Sequence[ResourceForecast] | None") -> list[str]
 
 
 def _explanation_lines(planned: Planned, width: int | None) -> list[str]:
-    return ["", *explanation_lines(planned.plan, explain_candidates(planned.question), width)]
+    return ["", *explanation_lines(planned.plan, explain_candidates(planned.inputs), width)]
 
 
 def _explanation_json(planned: Planned) -> dict[str, Any]:
-    return explanation_json(explain_candidates(planned.question))
+    return explanation_json(explain_candidates(planned.inputs))
 
 
 @with_option_groups
@@ -158,11 +158,11 @@ def offers(
     context = command_context(json=json, target=on, region=region, allowed_paths=changes.allowed_paths)
     require_launches(context.settings.target, "offers")
     planned = plan_recipe(context, recipe, changes.assignments, offline=offline, all_regions=all_regions)
-    verdicts = explain_candidates(planned.question)
+    explanations = explain_candidates(planned.inputs)
     if json:
-        context.screen.document(offers_json(planned.plan, planned.question, verdicts))
+        context.screen.document(offers_json(planned.plan, planned.inputs, explanations))
     else:
-        lines = offers_lines(planned.plan, planned.question, verdicts, context.screen.width)
+        lines = offers_lines(planned.plan, planned.inputs, explanations, context.screen.width)
         context.screen.lines([*lines, *remedy_lines(planned.plan)])
     if not planned.plan.candidates:
         raise typer.Exit(NoCapacityError.exit_code)

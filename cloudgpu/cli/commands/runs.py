@@ -27,7 +27,7 @@ from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.run.progress import Note, ProgressEvent, RankOutput
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from cloudgpu.targets import as_target
 from cloudgpu.text import command
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from cloudgpu.app.storage.request import StorageOptions, make_storage_request, request_price
+from cloudgpu.app.storage import StorageOptions, make_storage_request, request_price
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedResource, StorageRequest
 from cloudgpu.bounds import MAX_SIZE_GIB
-from cloudgpu.catalog.prices import StoragePrice
+from cloudgpu.catalog.prices import Price
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options.shared import Json, On, OneRegion, Owner, Team, Verbose, Yes, integer_parser
 from cloudgpu.cli.render.status import damaged_line
@@ -23,7 +23,7 @@ from cloudgpu.cloud.storage import TaggedStorage
 from cloudgpu.engine.config import read_list_setting, storage_program_config
 from cloudgpu.plan.network_access import GATEWAYS, NetworkRequest, network_request
 from cloudgpu.plan.subnets import MountSubnets, places_by_reason
-from cloudgpu.recipe.storage_kinds import Deployment, StorageKind
+from cloudgpu.recipe.sources import Deployment, StorageKind
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.targets import as_target, is_simulated
 from cloudgpu.text import command, plural
@@ -54,7 +54,7 @@ Kind = Annotated[
 
 
 def creation_question(
-    request: StorageRequest, price: StoragePrice | None, monthly_usd: Decimal | None, *, simulated: bool
+    request: StorageRequest, price: Price | None, monthly_usd: Decimal | None, *, simulated: bool
 ) -> str:
     """Return the confirmation prompt of `storage create`."""
     size = f" of {request.config['sizeGib']} GiB" if request.config.get("sizeGib") else ""
@@ -77,7 +77,7 @@ def subnet_lines(chosen: MountSubnets | None, network: NetworkRequest) -> list[s
     return lines
 
 
-def created_lines(created: CreatedStorage, price: StoragePrice | None, monthly_usd: Decimal | None) -> list[str]:
+def created_lines(created: CreatedStorage, price: Price | None, monthly_usd: Decimal | None) -> list[str]:
     """Return the storage that was created, its cost, and how to use and delete it."""
     record = created.record
     state = "is ready" if created.made else "already exists and matches the request"
@@ -139,11 +139,11 @@ def deleted_lines(deleted: DeletedStorage) -> list[str]:
     return [f"storage {deleted.name} is deleted, verified by tag search", *parts]
 
 
-def _price(price: StoragePrice | None, monthly_usd: Decimal | None) -> str:
+def _price(price: Price | None, monthly_usd: Decimal | None) -> str:
     if price is None:
         return "an unknown price in this region"
     if monthly_usd is None:
-        return f"{money(price.usd_per_gib_month)} a month per GiB stored"
+        return f"{money(price.usd)} a month per GiB stored"
     return f"{money(monthly_usd)} a month"
 
 

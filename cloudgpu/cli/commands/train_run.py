@@ -33,7 +33,8 @@ def run_training(options: TrainOptions) -> None:
     source = select_plan_source(
         options.source, options.recipe, options.environment, on=options.on, region=provision.region
     )
-    retry_s, axes = provision.retry_s, check_matrix_options(options)
+    _ = provision.retry_s  # a wrong duration is rejected before anything is planned
+    axes = check_matrix_options(options)
     context = command_context(
         json=options.json,
         verbose=options.verbose,
@@ -54,23 +55,7 @@ def run_training(options: TrainOptions) -> None:
     show_plan(planned, cluster or find_reusable_cluster(context, planned.plan), context, source)
     context.prompts.confirm("Go ahead?", yes=options.yes)
     report_clusters_on_signal(context.records, cluster or find_reusable_cluster(context, planned.plan))
-    request = TrainRequest(
-        plan=planned.plan,
-        recipe_path=planned.path,
-        base=planned.base,
-        cluster=cluster,
-        keep=options.keep,
-        keep_on_failure=options.keep_on_failure,
-        detach=options.detach,
-        retry_s=retry_s,
-        environ=environ,
-        sharing=options.sharing,
-        options=repeated_options(options, source),
-        delete_on_interrupt=context.prompts.delete_on_interrupt(provision.on_interrupt),
-        delete_unstarted=context.prompts.delete_on_interrupt(
-            provision.on_interrupt, "was created, but nothing runs on it yet", default=True
-        ),
-    )
+    request = _train_request(context, source, planned, options, environ)
     runs = context.context()
     outcome = TrainingRun(runs, requester(context)).train(request)
     if options.json:
@@ -113,7 +98,13 @@ def train_matrix(context: CliContext, source: PlanSource, axes: Sequence[Axis], 
         context.prompts,
     )
     planned = replace(planned, lead=lead)
-    request = _matrix_request(context, source, planned, options, environ)
+    request = MatrixRequest(
+        planned,
+        _train_request(context, source, lead, options, environ),
+        source.sets,
+        fail_fast=options.matrix.fail_fast,
+        again=options.matrix.again,
+    )
     runs, owner = context.context(), requester(context)
     matrices = MatrixRunner(runs, TrainingRun(runs, owner), owner)
     start = matrices.start_progress(request)
@@ -151,22 +142,24 @@ def _plan_matrix(context: CliContext, source: PlanSource, axes: Sequence[Axis]) 
     return plan_matrix(loaded, axes, all_combinations, plan_combination)
 
 
-def _matrix_request(
-    context: CliContext, source: PlanSource, plan: MatrixPlan, options: TrainOptions, environ: Mapping[str, str]
-) -> MatrixRequest:
-    return MatrixRequest(
-        plan=plan,
-        recipe_path=plan.lead.path,
-        base=plan.lead.base,
-        sets=source.sets,
+def _train_request(
+    context: CliContext, source: PlanSource, planned: Planned, options: TrainOptions, environ: Mapping[str, str]
+) -> TrainRequest:
+    on_interrupt = options.provision.on_interrupt
+    return TrainRequest(
+        plan=planned.plan,
+        recipe_path=planned.path,
+        base=planned.base,
         cluster=require_cluster_name(options.cluster) if options.cluster else "",
         keep=options.keep,
         keep_on_failure=options.keep_on_failure,
-        fail_fast=options.matrix.fail_fast,
-        again=options.matrix.again,
+        detach=options.detach,
         retry_s=options.provision.retry_s,
         environ=environ,
         sharing=options.sharing,
         options=repeated_options(options, source),
-        delete_on_interrupt=context.prompts.delete_on_interrupt(options.provision.on_interrupt),
+        delete_on_interrupt=context.prompts.delete_on_interrupt(on_interrupt),
+        delete_unstarted=context.prompts.delete_on_interrupt(
+            on_interrupt, "was created, but nothing runs on it yet", default=True
+        ),
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgpu.app.planning import plan_files
+from cloudgpu.app.planning.plan_files import PlanInputs, StoredPlan
 from cloudgpu.app.planning.planner import Planned, plan_error
 from cloudgpu.cli.context import CliContext
 from cloudgpu.cli.options.environment import SECRETS, EnvironmentOptions, secrets_in_files
@@ -15,7 +16,6 @@ from cloudgpu.cli.planning.request import plan_recipe, running_cluster
 from cloudgpu.cli.render.plan import plan_lines, plan_summary, running_plan_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home
-from cloudgpu.plan.saved_plan import PlanInputs, StoredPlan
 from cloudgpu.targets import as_target
 from cloudgpu.text import command
 

@@ -14,7 +14,7 @@ from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.recipe.field_types import DurationS
 from cloudgpu.run.metrics import Measured
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.matrix_records import MatrixRecord
+from cloudgpu.state.run_records import MatrixRecord
 from cloudgpu.text import command, plural
 
 _INTERRUPTED = 130
@@ -53,8 +53,8 @@ def plan_lines(
         *_what_runs(plan, start),
         *_time(plan, start, cluster, now),
         *(
-            f"{finding.severity}, {whose}: {finding.message} [{finding.check}]"
-            for whose, finding in plan.further_findings
+            f"{finding.severity}, {labels}: {finding.message} [{finding.check}]"
+            for labels, finding in plan.further_findings
         ),
     ]
     return wrap_lines(lines, width)

@@ -35,47 +35,47 @@ _LISTED = 8
 
 
 def offers_lines(
-    plan: Plan, question: PlannerInput, verdicts: Sequence[CandidateExplanation], width: int | None = None
+    plan: Plan, inputs: PlannerInput, explanations: Sequence[CandidateExplanation], width: int | None = None
 ) -> list[str]:
     """Return the candidates in the order in which they will be tried, then the offers that each rule rejected."""
     simulated = "  [simulated]" if plan.simulated else ""
     head = (
         f"{plan.recipe.name}: {plural(len(plan.candidates), 'candidate')} for {plural(plan.nodes, 'node')}{simulated}"
     )
-    return [head, "", *_candidates(plan, question, width), *explanation_lines(plan, verdicts, width)]
+    return [head, "", *_candidates(plan, inputs, width), *explanation_lines(plan, explanations, width)]
 
 
-def explanation_lines(plan: Plan, verdicts: Sequence[CandidateExplanation], width: int | None = None) -> list[str]:
+def explanation_lines(plan: Plan, explanations: Sequence[CandidateExplanation], width: int | None = None) -> list[str]:
     """Return the explanations by rule: the number of accepted offers, and a list of the rejected offers."""
-    return wrap_lines(list(_explanations(plan, verdicts)), width)
+    return wrap_lines(list(_explanations(plan, explanations)), width)
 
 
-def _explanations(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> Iterator[str]:
-    for group in group_by_rule(verdicts):
+def _explanations(plan: Plan, explanations: Sequence[CandidateExplanation]) -> Iterator[str]:
+    for group in group_by_rule(explanations):
         if group.kept:
-            yield f"accepted: {group.count}; {group.verdicts[0].why} [{group.rule}]"
+            yield f"accepted: {group.count}; {group.explanations[0].why} [{group.rule}]"
             continue
         yield f"rejected: {group.count} [{group.rule}]"
         yield from _rejected_lines(group)
-    if not verdicts:
+    if not explanations:
         yield f"there are no offers: the catalog does not contain the hardware that {plan.recipe.name} requests"
 
 
 def _rejected_lines(group: ExplanationGroup) -> Iterator[str]:
     """Yield one line per type: the reason if only one offer was rejected, otherwise the zones or regions."""
     of_type: dict[str, list[CandidateExplanation]] = {}
-    for verdict in group.verdicts:
-        of_type.setdefault(verdict.instance_type, []).append(verdict)
+    for explanation in group.explanations:
+        of_type.setdefault(explanation.instance_type, []).append(explanation)
     for name, of_this_type in of_type.items():
         if len(of_this_type) == 1:
             yield f"    {of_this_type[0].label}: {of_this_type[0].why}"
             continue
-        places = [verdict.zone or verdict.region or verdict.why for verdict in of_this_type]
+        places = [explanation.zone or explanation.region or explanation.why for explanation in of_this_type]
         more = f" and {len(places) - _LISTED} more (--json lists all)" if len(places) > _LISTED else ""
         yield f"    {name} in {', '.join(places[:_LISTED])}{more}"
 
 
-def offers_json(plan: Plan, question: PlannerInput, verdicts: Sequence[CandidateExplanation]) -> dict[str, Any]:
+def offers_json(plan: Plan, inputs: PlannerInput, explanations: Sequence[CandidateExplanation]) -> dict[str, Any]:
     """Return the documented output of `offers --json`."""
     return {
         "recipe": plan.recipe.name,
@@ -83,27 +83,29 @@ def offers_json(plan: Plan, question: PlannerInput, verdicts: Sequence[Candidate
         "simulated": plan.simulated,
         "nodes": plan.nodes,
         "prefer": plan.recipe.resources.prefer,
-        "regions": list(question.regions),
+        "regions": list(inputs.regions),
         "priced_live": plan.priced_live,
         "candidates": [
             candidate.as_json()
-            | {"hourly_usd": format(_in_all(candidate, plan), "f"), "quota": _quota_json(candidate, plan, question)}
+            | {"hourly_usd": format(_in_all(candidate, plan), "f"), "quota": _quota_json(candidate, plan, inputs)}
             for candidate in plan.candidates
         ],
-        **explanation_json(verdicts),
+        **explanation_json(explanations),
         "findings": [finding.as_json() for finding in plan.findings],
     }
 
 
-def explanation_json(verdicts: Sequence[CandidateExplanation]) -> dict[str, Any]:
+def explanation_json(explanations: Sequence[CandidateExplanation]) -> dict[str, Any]:
     """Return the explanation of every offer as JSON, and the number of offers that each rule accepted or rejected."""
     return {
-        "considered": [verdict.as_json() for verdict in verdicts],
-        "rules": [{"rule": group.rule, "kept": group.kept, "count": group.count} for group in group_by_rule(verdicts)],
+        "considered": [explanation.as_json() for explanation in explanations],
+        "rules": [
+            {"rule": group.rule, "kept": group.kept, "count": group.count} for group in group_by_rule(explanations)
+        ],
     }
 
 
-def _candidates(plan: Plan, question: PlannerInput, width: int | None) -> list[str]:
+def _candidates(plan: Plan, inputs: PlannerInput, width: int | None) -> list[str]:
     if not plan.candidates:
         return ["no candidates", ""]
     rows = [
@@ -115,7 +117,7 @@ def _candidates(plan: Plan, question: PlannerInput, width: int | None) -> list[s
             format_hourly_rate(candidate.node_hourly_usd),
             format_hourly_rate(_in_all(candidate, plan)),
             candidate.priced_on.isoformat(),
-            _quota(candidate, plan, question),
+            _quota(candidate, plan, inputs),
         )
         for place, candidate in enumerate(plan.candidates, start=1)
     ]
@@ -130,9 +132,9 @@ def _in_all(candidate: Candidate, plan: Plan) -> Decimal:
     return hourly_usd(candidate.costs(plan.nodes))
 
 
-def _quota(candidate: Candidate, plan: Plan, question: PlannerInput) -> str:
+def _quota(candidate: Candidate, plan: Plan, inputs: PlannerInput) -> str:
     """Format the vCPU quota as `192 needed, 384 of 384 free`."""
-    quota = _quota_json(candidate, plan, question)
+    quota = _quota_json(candidate, plan, inputs)
     if quota is None:
         return "none (reserved)"
     if quota["free_vcpus"] is None:
@@ -140,16 +142,16 @@ def _quota(candidate: Candidate, plan: Plan, question: PlannerInput) -> str:
     return f"{quota['needed_vcpus']} needed, {quota['free_vcpus']} of {quota['limit_vcpus']} free"
 
 
-def _quota_json(candidate: Candidate, plan: Plan, question: PlannerInput) -> dict[str, Any] | None:
+def _quota_json(candidate: Candidate, plan: Plan, inputs: PlannerInput) -> dict[str, Any] | None:
     """Return the quota as JSON; None for reservations, to which no quota applies."""
     if is_reserved(candidate.market):
         return None
     quota = quota_of(candidate.instance_type, candidate.market)
-    headroom = question.quotes.quotas.get((candidate.region, quota.key))
+    headroom = inputs.quotes.quotas.get((candidate.region, quota.key))
     return {
         "code": quota.code or None,
         "name": quota.name,
-        "needed_vcpus": plan.nodes * question.catalog.types[candidate.instance_type].vcpus,
+        "needed_vcpus": plan.nodes * inputs.catalog.types[candidate.instance_type].vcpus,
         "limit_vcpus": None if headroom is None else headroom.limit_vcpus,
         "free_vcpus": None if headroom is None else headroom.free_vcpus,
     }

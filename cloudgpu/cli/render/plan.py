@@ -17,8 +17,8 @@ from cloudgpu.plan.named_resources import Upload
 from cloudgpu.plan.node_software import NodeSoftware
 from cloudgpu.plan.plan import Expected, Plan, format_cents, format_hourly_rate, unpriced_suffix
 from cloudgpu.recipe.field_types import DurationS
+from cloudgpu.recipe.launch_rules import endpoints
 from cloudgpu.recipe.launch_sections import Endpoint, Service
-from cloudgpu.recipe.rules.launch import endpoints
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.text import plural, size_text

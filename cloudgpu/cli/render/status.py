@@ -11,7 +11,7 @@ from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.clock import utc_text
 from cloudgpu.plan.costs import unpriced
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from cloudgpu.targets import traits
 from cloudgpu.text import command, plural
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 
+from cloudgpu.catalog.catalog import driver_for
 from cloudgpu.catalog.hardware import NVSWITCH_GPUS
-from cloudgpu.catalog.images import driver_for
 from cloudgpu.node.bootstrap.storage_mounts import Mount, mount_functions
 
 EFA_INSTALLER = "1.50.0"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudgpu.node.mounts import LUSTRE, MOUNTPOINT_PACKAGE, NFS, lustre_source, s3_endpoint
-from cloudgpu.recipe.storage_kinds import StorageKind
+from cloudgpu.recipe.sources import StorageKind
 
 
 @dataclass(frozen=True)

@@ -35,18 +35,18 @@ class CandidateList:
     left_out: tuple[Exclusion, ...]
 
 
-def find_candidates(question: PlannerInput) -> CandidateList:
+def find_candidates(inputs: PlannerInput) -> CandidateList:
     """Find the candidates, in the order in which they are tried, and the exclusions."""
     candidates: list[Candidate] = []
     left_out: list[Exclusion] = []
-    for instance_type in question.types:
-        unfit = exclusions.type_exclusions(question, instance_type)
+    for instance_type in inputs.types:
+        unfit = exclusions.type_exclusions(inputs, instance_type)
         left_out += unfit
-        for region in () if unfit else question.known_regions:
-            unfit_here = exclusions.region_exclusions(question, instance_type, region)
+        for region in () if unfit else inputs.known_regions:
+            unfit_here = exclusions.region_exclusions(inputs, instance_type, region)
             left_out += unfit_here
-            candidates += () if unfit_here else _candidates(question, instance_type, region)
-    return CandidateList(sort_candidates(question, candidates), _by_rule(left_out))
+            candidates += () if unfit_here else _candidates(inputs, instance_type, region)
+    return CandidateList(sort_candidates(inputs, candidates), _by_rule(left_out))
 
 
 def _by_rule(left_out: list[Exclusion]) -> tuple[Exclusion, ...]:
@@ -55,25 +55,25 @@ def _by_rule(left_out: list[Exclusion]) -> tuple[Exclusion, ...]:
     return tuple(sorted(left_out, key=lambda exclusion: rules.index(exclusion.check)))
 
 
-def _candidates(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Candidate]:
+def _candidates(inputs: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Candidate]:
     """Yield the candidates of a type in a region, which differ only in zone, market and price."""
-    public_address = question.public_address(instance_type, region)
-    resources = question.recipe.resources
-    beside = (
+    public_address = inputs.public_address(instance_type, region)
+    resources = inputs.recipe.resources
+    other_items = (
         *items_besides_nodes(resources.nodes, int(resources.disk), region, public_address),
-        *transfer_items(question.recipe, question.quotes.survey, region),
-        *storage.new_storage_costs(question, region),
+        *transfer_items(inputs.recipe, inputs.quotes.lookups, region),
+        *storage.new_storage_costs(inputs, region),
     )
     efa, image, parameter = (
-        question.efa_of(instance_type),
-        question.image(instance_type, region),
-        question.image_parameter(instance_type),
+        inputs.efa_of(instance_type),
+        inputs.image(instance_type, region),
+        inputs.image_parameter(instance_type),
     )
-    for zone in exclusions.usable_zones(question, instance_type, region):
-        decision = question.subnet(instance_type, region, zone)
+    for zone in exclusions.usable_zones(inputs, instance_type, region):
+        decision = inputs.subnet(instance_type, region, zone)
         chosen = None if decision is None else decision.subnet
-        for market in question.markets_of(instance_type):
-            usd, priced_on, source = candidate_price(question, instance_type, region, zone, market)
+        for market in inputs.markets_of(instance_type):
+            usd, priced_on, source = candidate_price(inputs, instance_type, region, zone, market)
             yield Candidate(
                 instance_type=instance_type.name,
                 region=region,
@@ -91,13 +91,13 @@ def _candidates(question: PlannerInput, instance_type: InstanceType, region: str
                 reservation=resources.reservation or "",
                 subnet="" if chosen is None else chosen.id,
                 subnet_why="" if chosen is None else chosen.description,
-                beside=beside,
+                beside=other_items,
                 source=source,
             )
 
 
 def candidate_price(
-    question: PlannerInput, instance_type: InstanceType, region: str, zone: str, market: Market
+    inputs: PlannerInput, instance_type: InstanceType, region: str, zone: str, market: Market
 ) -> tuple[Decimal, date, str]:
     """Return a node's price in USD per hour, the date on which the price was read, and its source.
 
@@ -106,47 +106,47 @@ def candidate_price(
     Block costs 0 because it is paid in advance.
     """
     if market == "capacity-block":
-        return Decimal(0), question.today, "paid in advance"
-    quoted = question.quotes.prices.get((instance_type.name, zone, market))
+        return Decimal(0), inputs.today, "paid in advance"
+    quoted = inputs.quotes.prices.get((instance_type.name, zone, market))
     if quoted is not None:
-        return quoted, question.today, "read from the cloud today"
+        return quoted, inputs.today, "read from the cloud today"
     if market == "spot" and region in instance_type.spot_usd:
         return instance_type.spot_usd[region][1], instance_type.price_read_on(region), "highest observed spot price"
     return instance_type.on_demand_usd[region], instance_type.price_read_on(region), instance_type.source
 
 
-def sort_candidates(question: PlannerInput, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+def sort_candidates(inputs: PlannerInput, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     """Sort candidates from the recipe's order into the order in which they are tried.
 
     Candidates that recently had no capacity come last.
     """
-    sort_key = SORT_RULES[question.recipe.resources.prefer]
-    refused = question.quotes.refused
-    return tuple(sorted(candidates, key=lambda candidate: (candidate.key in refused, sort_key(question, candidate))))
+    sort_key = SORT_RULES[inputs.recipe.resources.prefer]
+    refused = inputs.quotes.refused
+    return tuple(sorted(candidates, key=lambda candidate: (candidate.key in refused, sort_key(inputs, candidate))))
 
 
-def _by_order(_question: PlannerInput, _candidate: Candidate) -> SortKey:
+def _by_order(_inputs: PlannerInput, _candidate: Candidate) -> SortKey:
     return ()
 
 
-def _by_price(question: PlannerInput, candidate: Candidate) -> SortKey:
+def _by_price(inputs: PlannerInput, candidate: Candidate) -> SortKey:
     """Return the hourly price of the whole cluster, including disks, addresses and the NAT gateway."""
-    return (costs.hourly_usd(candidate.costs(question.recipe.resources.nodes)),)
+    return (costs.hourly_usd(candidate.costs(inputs.recipe.resources.nodes)),)
 
 
-def _by_speed(question: PlannerInput, candidate: Candidate) -> SortKey:
+def _by_speed(inputs: PlannerInput, candidate: Candidate) -> SortKey:
     """Return the negated peak FP16 rate and the negated network bandwidth of a node. Unknown values count as 0."""
-    instance_type = question.catalog.types[candidate.instance_type]
-    rates = question.catalog.gpus[instance_type.gpu].rates
+    instance_type = inputs.catalog.types[candidate.instance_type]
+    rates = inputs.catalog.gpus[instance_type.gpu].rates
     rate = rates.fp16 or rates.fp32 or Decimal(0)
     return (-instance_type.gpus * rate, -(instance_type.network_gbps or Decimal(0)))
 
 
-def _by_region(question: PlannerInput, candidate: Candidate) -> SortKey:
-    return (question.regions.index(candidate.region),)
+def _by_region(inputs: PlannerInput, candidate: Candidate) -> SortKey:
+    return (inputs.regions.index(candidate.region),)
 
 
-def _by_market(_question: PlannerInput, candidate: Candidate) -> SortKey:
+def _by_market(_inputs: PlannerInput, candidate: Candidate) -> SortKey:
     return (candidate.market != "spot",)
 
 
@@ -197,33 +197,35 @@ class ExplanationGroup:
 
     rule: str
     kept: bool
-    verdicts: tuple[CandidateExplanation, ...]
+    explanations: tuple[CandidateExplanation, ...]
 
     @property
     def count(self) -> int:
         """Number of explanations."""
-        return len(self.verdicts)
+        return len(self.explanations)
 
 
-def explain_candidates(question: PlannerInput) -> tuple[CandidateExplanation, ...]:
+def explain_candidates(inputs: PlannerInput) -> tuple[CandidateExplanation, ...]:
     """Explain every decision: first the candidates, in the order in which they are tried, then the exclusions."""
-    kept = tuple(_explain_candidates(question, find_candidates(question).candidates))
-    excluded = tuple(verdict for instance_type in question.types for verdict in _explain_type(question, instance_type))
+    kept = tuple(_explain_candidates(inputs, find_candidates(inputs).candidates))
+    excluded = tuple(
+        explanation for instance_type in inputs.types for explanation in _explain_type(inputs, instance_type)
+    )
     return (*kept, *excluded)
 
 
-def group_by_rule(verdicts: Iterable[CandidateExplanation]) -> tuple[ExplanationGroup, ...]:
-    """ExplanationGroup the explanations by rule, in the order in which the rules first occur."""
+def group_by_rule(explanations: Iterable[CandidateExplanation]) -> tuple[ExplanationGroup, ...]:
+    """Group the explanations by rule, in the order in which the rules first occur."""
     groups: dict[tuple[str, bool], list[CandidateExplanation]] = {}
-    for verdict in verdicts:
-        groups.setdefault((verdict.rule, verdict.kept), []).append(verdict)
+    for explanation in explanations:
+        groups.setdefault((explanation.rule, explanation.kept), []).append(explanation)
     return tuple(ExplanationGroup(rule, kept, tuple(members)) for (rule, kept), members in groups.items())
 
 
-def _explain_candidates(question: PlannerInput, candidates: Iterable[Candidate]) -> Iterator[CandidateExplanation]:
-    prefer = question.recipe.resources.prefer
+def _explain_candidates(inputs: PlannerInput, candidates: Iterable[Candidate]) -> Iterator[CandidateExplanation]:
+    prefer = inputs.recipe.resources.prefer
     for place, candidate in enumerate(candidates, start=1):
-        late = candidate.key in question.quotes.refused
+        late = candidate.key in inputs.quotes.refused
         rule = "cool-down" if late else prefer
         why = "no capacity recently: tried last" if late else ORDER_DESCRIPTIONS[prefer]
         yield CandidateExplanation(
@@ -238,33 +240,33 @@ def _explain_candidates(question: PlannerInput, candidates: Iterable[Candidate])
         )
 
 
-def _explain_type(question: PlannerInput, instance_type: InstanceType) -> Iterator[CandidateExplanation]:
-    unfit = exclusions.type_exclusions(question, instance_type)
+def _explain_type(inputs: PlannerInput, instance_type: InstanceType) -> Iterator[CandidateExplanation]:
+    unfit = exclusions.type_exclusions(inputs, instance_type)
     if unfit:
         yield from (_explain_exclusion(instance_type, "", "", exclusion) for exclusion in unfit)
         return
-    for market in question.markets:
-        if market not in question.markets_of(instance_type):
+    for market in inputs.markets:
+        if market not in inputs.markets_of(instance_type):
             why = Exclusion("market", f"AWS does not offer {instance_type.name} as {market}")
             yield _explain_exclusion(instance_type, "", "", why, market)
-    for region in question.regions:
-        yield from _explain_region(question, instance_type, region)
+    for region in inputs.regions:
+        yield from _explain_region(inputs, instance_type, region)
 
 
-def _explain_region(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[CandidateExplanation]:
-    if region not in question.catalog.regions:
+def _explain_region(inputs: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[CandidateExplanation]:
+    if region not in inputs.catalog.regions:
         yield _explain_exclusion(instance_type, region, "", Exclusion("region", f"unknown region {region}"))
         return
-    unfit = exclusions.region_exclusions(question, instance_type, region)
+    unfit = exclusions.region_exclusions(inputs, instance_type, region)
     if unfit:
         yield from (_explain_exclusion(instance_type, region, "", exclusion) for exclusion in unfit)
         return
-    usable = exclusions.usable_zones(question, instance_type, region)
-    for zone in question.zones_offering(instance_type, region):
+    usable = exclusions.usable_zones(inputs, instance_type, region)
+    for zone in inputs.zones_offering(instance_type, region):
         if zone not in usable:
             yield from (
                 _explain_exclusion(instance_type, region, zone, exclusion)
-                for exclusion in exclusions.zone_exclusions(question, instance_type, region, zone)
+                for exclusion in exclusions.zone_exclusions(inputs, instance_type, region, zone)
             )
 
 

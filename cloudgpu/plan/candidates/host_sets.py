@@ -50,65 +50,65 @@ class HostSet(Candidate):
         }
 
 
-def find_host_sets(question: PlannerInput) -> CandidateList:
+def find_host_sets(inputs: PlannerInput) -> CandidateList:
     """Return the usable sets in the order in which they are tried. If there are none, the checks report the reason."""
     sets: list[HostSet] = []
-    for spec in question.specs:
-        for group in group_hosts(question, parse_gpu_spec(spec)):
-            sets += _sets(question, group, parse_gpu_spec(spec))
-    return CandidateList(tuple(_in_order(question, list(dict.fromkeys(sets)))), ())
+    for spec in inputs.specs:
+        for group in group_hosts(inputs, parse_gpu_spec(spec)):
+            sets += _sets(inputs, group, parse_gpu_spec(spec))
+    return CandidateList(tuple(_in_order(inputs, list(dict.fromkeys(sets)))), ())
 
 
-def matching_hosts(question: PlannerInput, spec: GpuSpec) -> list[OwnHost]:
+def matching_hosts(inputs: PlannerInput, spec: GpuSpec) -> list[OwnHost]:
     """Return every host that matches a spec and is in the recipe's pool, whether or not it is in use."""
-    if question.hosts is None:
+    if inputs.hosts is None:
         return []
-    pool = question.recipe.resources.pool
-    return [host for host in question.hosts.file.hosts if _fits(host, spec, question) and pool in (None, host.pool)]
+    pool = inputs.recipe.resources.pool
+    return [host for host in inputs.hosts.file.hosts if _fits(host, spec, inputs) and pool in (None, host.pool)]
 
 
-def group_hosts(question: PlannerInput, spec: GpuSpec) -> list[list[OwnHost]]:
+def group_hosts(inputs: PlannerInput, spec: GpuSpec) -> list[list[OwnHost]]:
     """Return the matching hosts grouped by pool and kind because a cluster cannot mix pools or kinds."""
     by_kind: dict[tuple[object, ...], list[OwnHost]] = {}
-    for host in matching_hosts(question, spec):
+    for host in matching_hosts(inputs, spec):
         by_kind.setdefault((host.pool, *host.kind), []).append(host)
     return list(by_kind.values())
 
 
-def _fits(host: OwnHost, spec: GpuSpec, question: PlannerInput) -> bool:
-    required = question.recipe.resources.gpu_memory
+def _fits(host: OwnHost, spec: GpuSpec, inputs: PlannerInput) -> bool:
+    required = inputs.recipe.resources.gpu_memory
     size_gb = spec.size_gb
     memory = host.gpu_memory_gib
     if spec.model not in (host.gpu, spec_name(host.gpu)) or spec.count is None or not 1 <= spec.count <= host.gpus:
         return False
-    if size_gb is not None and memory is not None and size_gb not in _marketed_sizes_gb(question, host, memory):
+    if size_gb is not None and memory is not None and size_gb not in _marketed_sizes_gb(inputs, host, memory):
         return False
     return required is None or memory is None or memory >= int(required)
 
 
-def _marketed_sizes_gb(question: PlannerInput, host: OwnHost, gib: Decimal) -> set[int]:
+def _marketed_sizes_gb(inputs: PlannerInput, host: OwnHost, gib: Decimal) -> set[int]:
     """Return the nominal memory sizes in GB of a GPU with this much memory."""
-    sizes = {memory.sold_as_gb for memory in question.catalog.gpus[host.gpu].memories if memory.gib == gib}
+    sizes = {memory.sold_as_gb for memory in inputs.catalog.gpus[host.gpu].memories if memory.gib == gib}
     return sizes | {round(gib)}
 
 
-def _sets(question: PlannerInput, group: Sequence[OwnHost], spec: GpuSpec) -> Iterator[HostSet]:
+def _sets(inputs: PlannerInput, group: Sequence[OwnHost], spec: GpuSpec) -> Iterator[HostSet]:
     """Yield disjoint sets of usable hosts, an overlapping set for any remainder, and the sets of running clusters."""
-    view, nodes, count = question.hosts, question.recipe.resources.nodes, spec.count or 0
+    view, nodes, count = inputs.hosts, inputs.recipe.resources.nodes, spec.count or 0
     usable = [host for host in group if view is not None and view.may_have_free_gpus(host, count)]
     starts = list(range(0, len(usable) - nodes + 1, nodes))
     if usable and starts and starts[-1] != len(usable) - nodes:
         starts.append(len(usable) - nodes)
     for start in starts:
-        yield _set(question, usable[start : start + nodes], count)
+        yield _set(inputs, usable[start : start + nodes], count)
     by_name = {host.name: host for host in group}
     for names, gpus in () if view is None else view.running:
         # The GPUs of the caller's own cluster are in use, but available to a run on that cluster.
         if gpus == count and len(names) == nodes and by_name.keys() >= set(names):
-            yield _set(question, [by_name[name] for name in names], count)
+            yield _set(inputs, [by_name[name] for name in names], count)
 
 
-def _set(question: PlannerInput, hosts: Sequence[OwnHost], count: int) -> HostSet:
+def _set(inputs: PlannerInput, hosts: Sequence[OwnHost], count: int) -> HostSet:
     first = hosts[0]
     rates = tuple(_rate_of_gpus(host, count) for host in hosts)
     known = [rate for rate in rates if rate is not None]
@@ -119,7 +119,7 @@ def _set(question: PlannerInput, hosts: Sequence[OwnHost], count: int) -> HostSe
         zone=", ".join(host.name for host in hosts),
         market="on-demand",
         node_hourly_usd=sum(known, Decimal(0)) / len(hosts),
-        priced_on=question.today,
+        priced_on=inputs.today,
         gpu=first.gpu,
         gpus_per_node=count,
         gpu_memory_gib=memory,
@@ -147,8 +147,8 @@ def _rate_of_gpus(host: OwnHost, count: int) -> Decimal | None:
     return (host.rate_usd * count / host.gpus).quantize(Decimal("1e-9")).normalize()
 
 
-def _in_order(question: PlannerInput, sets: list[HostSet]) -> list[HostSet]:
+def _in_order(inputs: PlannerInput, sets: list[HostSet]) -> list[HostSet]:
     """Sort by price with `prefer: price`, sets with unrated hosts last. Otherwise keep the given order."""
-    if question.recipe.resources.prefer != "price":
+    if inputs.recipe.resources.prefer != "price":
         return sets
     return sorted(sets, key=lambda host_set: (None in host_set.rates, host_set.node_hourly_usd))

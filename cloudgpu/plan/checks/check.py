@@ -9,11 +9,11 @@ from cloudgpu.plan.planner_input import PlannerInput
 
 
 @dataclass(frozen=True)
-class CheckInput:
+class CheckContext:
     """Input of a check: the planner's input, the candidates with the exclusions, and the plan."""
 
-    question: PlannerInput
-    field: CandidateList
+    inputs: PlannerInput
+    candidate_list: CandidateList
     plan: Plan
 
 
@@ -33,7 +33,7 @@ class Issue:
     rule: str = ""
 
 
-Find = Callable[[CheckInput], Iterator[Issue]]
+Find = Callable[[CheckContext], Iterator[Issue]]
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Check:
     find: Find
     on_hosts: bool = True
 
-    def findings(self, case: CheckInput) -> Iterator[Finding]:
+    def findings(self, context: CheckContext) -> Iterator[Finding]:
         """Run the check and yield its findings."""
-        for issue in self.find(case):
+        for issue in self.find(context):
             yield Finding(issue.rule or self.name, issue.severity or self.severity, issue.message, issue.fix)
 
 
 def check(name: str, severity: Severity, about: str, *, on_hosts: bool = True) -> Callable[[Find], Check]:
-    """Turn a function into a check. Only checks in `registry.CHECKS` are run."""
+    """Turn a function into a check. The planner runs the checks of the modules that it lists."""
     return lambda find: Check(name, severity, about, find, on_hosts)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudgpu.catalog import Catalog, Gpu, InstanceType
+from cloudgpu.catalog.catalog import driver_for
 from cloudgpu.catalog.compatibility import Fit, FrameworkImage, NgcMonth, Software, container_fit, month_of, release_of
-from cloudgpu.catalog.images import driver_for
 from cloudgpu.plan.checks.rule import Reason, rule
 from cloudgpu.plan.checks.software_torch import runs_code, torch_misfit, wheels_named, wheels_of
 from cloudgpu.plan.node_software import node_driver
@@ -80,23 +80,23 @@ class ImageSupport:
 
 
 @rule("image", "A container that does not support the GPU fails at its first kernel, after the nodes are launched.")
-def container_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
+def container_unfit(inputs: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types whose GPU is too old or too new for the container image."""
-    container = question.recipe.environment.container
+    container = inputs.recipe.environment.container
     if container is None:
         return
-    gpu = question.catalog.gpus[instance_type.gpu]
-    support = image_support(container.image, gpu, question)
+    gpu = inputs.catalog.gpus[instance_type.gpu]
+    support = image_support(container.image, gpu, inputs)
     if support.fit == "no":
         yield Reason(
             f"{container.image} cannot run on {gpu.name} ({instance_type.name}): {support.why}",
-            _replacement(question, gpu),
+            _replacement(inputs, gpu),
         )
 
 
-def image_support(image: str, gpu: Gpu, question: PlannerInput) -> ImageSupport:
+def image_support(image: str, gpu: Gpu, inputs: PlannerInput) -> ImageSupport:
     """Return how well an image supports a GPU, judging by its catalog row, NGC release, tag or repository."""
-    software = question.software
+    software = inputs.software
     listed = next((row for row in software.images if row.image == image), None)
     if listed is not None and listed.lowest is None:
         return ImageSupport(None, "the catalog does not list the GPUs that the image supports")
@@ -106,7 +106,7 @@ def image_support(image: str, gpu: Gpu, question: PlannerInput) -> ImageSupport:
             return ImageSupport(compatibility.fit, compatibility.why)
     month = month_of(image)
     if month:
-        return _of_month(month, software.ngc.get(month), gpu, question.catalog)
+        return _of_month(month, software.ngc.get(month), gpu, inputs.catalog)
     if listed is not None:
         return ImageSupport("native")
     return _of_tag(image, gpu, software) or _of_repository(image, gpu, software.images)
@@ -174,19 +174,19 @@ def repository(image: str) -> str:
     return head if colon and "/" not in tag else name
 
 
-def _replacement(question: PlannerInput, gpu: Gpu) -> str:
+def _replacement(inputs: PlannerInput, gpu: Gpu) -> str:
     """Return the option for the nearest release of the same container, or the nearest tag of the same framework."""
-    container = question.recipe.environment.container
-    for image in container_choices(container.image, gpu, question) if container else ():
+    container = inputs.recipe.environment.container
+    for image in container_choices(container.image, gpu, inputs) if container else ():
         return command("--set", f"environment.container.image={image}")
     if container is not None and repository(container.image) == _NCCL_TESTS:
         return "build images/nccl-tests, which contains code for V100 and newer GPUs"
     return ""
 
 
-def container_choices(image: str, gpu: Gpu, question: PlannerInput) -> Iterator[str]:
+def container_choices(image: str, gpu: Gpu, inputs: PlannerInput) -> Iterator[str]:
     """Yield other images of the same framework that contain code for a GPU, nearest release first."""
-    month, rows = month_of(image), question.software.images
+    month, rows = month_of(image), inputs.software.images
     too_new = gpu.last_ngc is not None and month > gpu.last_ngc
     nearest_month = (gpu.last_ngc if too_new else gpu.first_ngc) if month else None
     of_nearest = [] if nearest_month is None else [image.replace(f":{month}", f":{nearest_month}", 1)]
@@ -195,7 +195,7 @@ def container_choices(image: str, gpu: Gpu, question: PlannerInput) -> Iterator[
     # Another variant, such as TensorFlow 2 instead of 1, requires more changes than another release.
     others = sorted(tags, key=lambda tag: (_variant(tag) != _variant(image), abs(_months(tag) - _months(image)), tag))
     for choice in dict.fromkeys([*of_nearest, *others]):
-        if choice != image and image_support(choice, gpu, question).fit == "native" and _exists(choice, question):
+        if choice != image and image_support(choice, gpu, inputs).fit == "native" and _exists(choice, inputs):
             yield choice
 
 
@@ -204,9 +204,9 @@ def _months(image: str) -> int:
     return int(year) * 12 + int(month) if year else 0
 
 
-def _exists(image: str, question: PlannerInput) -> bool:
+def _exists(image: str, inputs: PlannerInput) -> bool:
     """Return False if the catalog lists the repository but no release of this variant that is as new as the image."""
-    listed = [row.image for row in question.software.images if repository(row.image) == repository(image)]
+    listed = [row.image for row in inputs.software.images if repository(row.image) == repository(image)]
     same_variant = [tag for tag in listed if _variant(tag) == _variant(image)]
     return not listed or any(_months(tag) >= _months(image) for tag in same_variant)
 
@@ -217,15 +217,15 @@ def _variant(image: str) -> str:
 
 
 @rule("machine-image", "A driver whose kernel modules do not support the GPU leaves the node without a GPU.")
-def modules_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
+def modules_unfit(inputs: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types whose GPU is not supported by the machine image's kernel modules."""
-    gpu = question.catalog.gpus[instance_type.gpu]
-    driver = node_driver(question.recipe, gpu)
+    gpu = inputs.catalog.gpus[instance_type.gpu]
+    driver = node_driver(inputs.recipe, gpu)
     if driver.installed or driver.flavour is None or driver.flavour in gpu.modules:
         return
     default = driver_for(gpu.architecture)
     yield Reason(
-        f"{question.recipe.resources.image} has NVIDIA's {driver.flavour} kernel modules, which do not support "
+        f"{inputs.recipe.resources.image} has NVIDIA's {driver.flavour} kernel modules, which do not support "
         f"{gpu.name} ({gpu.architecture}); without resources.image the nodes get plain Ubuntu, and the bootstrap "
         f"installs R{default.branch} with the {default.flavour} modules",
         "--set resources.image=",
@@ -233,10 +233,10 @@ def modules_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterat
 
 
 @rule("driver", "A driver branch that is too old or too new for the GPU does not detect the GPU on the node.")
-def driver_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
+def driver_unfit(inputs: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types whose GPU is not supported by the driver branch."""
-    gpu = question.catalog.gpus[instance_type.gpu]
-    driver = node_driver(question.recipe, gpu)
+    gpu = inputs.catalog.gpus[instance_type.gpu]
+    driver = node_driver(inputs.recipe, gpu)
     if driver.branch is None or (driver.flavour is not None and driver.flavour not in gpu.modules):
         return
     problem = _unsupported_branch(gpu, driver.branch)
@@ -247,13 +247,13 @@ def driver_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterato
 
 
 @rule("cuda", "Software built for a newer CUDA than the driver supports fails when it initializes the GPU.")
-def cuda_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
+def cuda_unfit(inputs: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types whose driver is too old for the CUDA version of the container or of PyTorch."""
-    gpu = question.catalog.gpus[instance_type.gpu]
-    branch = node_driver(question.recipe, gpu).branch
+    gpu = inputs.catalog.gpus[instance_type.gpu]
+    branch = node_driver(inputs.recipe, gpu).branch
     if branch is None:
         return
-    for software, cuda, accepted in _cuda_requirements(question, gpu):
+    for software, cuda, accepted in _cuda_requirements(inputs, gpu):
         # Before CUDA 11, NVIDIA supports only the branch of the release, newer branches, and listed older branches.
         oldest = _OLDEST_FOR_MAJOR.get(int(cuda.split(".")[0]), max(accepted, default=0))
         if branch < oldest and branch not in accepted:
@@ -272,19 +272,19 @@ def _unsupported_branch(gpu: Gpu, branch: int) -> str:
     return ""
 
 
-def _cuda_requirements(question: PlannerInput, gpu: Gpu) -> Iterator[tuple[str, str, frozenset[int]]]:
+def _cuda_requirements(inputs: PlannerInput, gpu: Gpu) -> Iterator[tuple[str, str, frozenset[int]]]:
     """Yield (name, CUDA version, accepted driver branches) for the software that includes CUDA."""
-    environment = question.recipe.environment
+    environment = inputs.recipe.environment
     if environment.container is not None:
         image = environment.container.image
-        month, tag = release_of(image, question.software), parse_image_tag(image)
+        month, tag = release_of(image, inputs.software), parse_image_tag(image)
         if month is not None:
             yield image, month.cuda, frozenset({month.driver, *month.other_drivers})
         elif tag.cuda is not None:
             yield image, tag.cuda, frozenset()
     # No driver can run wheels that do not support the GPU: the `torch` rule reports them.
-    releases, python = question.software.torch, environment.python
-    if python is not None and not question.rehearsed and not torch_misfit(python, gpu, releases):
+    releases, python = inputs.software.torch, environment.python
+    if python is not None and not inputs.rehearsed and not torch_misfit(python, gpu, releases):
         wheels = wheels_of(python, releases)
         if wheels is not None and wheels.cuda is not None:
             yield f"PyTorch ({wheels.build})", wheels.cuda, frozenset()

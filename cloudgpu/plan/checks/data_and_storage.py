@@ -5,16 +5,15 @@ from collections.abc import Iterator, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import Final
 
-from cloudgpu.catalog.images import unpacked_gib
+from cloudgpu.catalog.catalog import unpacked_gib
 from cloudgpu.catalog.prices import other_price
-from cloudgpu.plan.checks.check import CheckInput, Issue, check
+from cloudgpu.plan.checks.check import CheckContext, Issue, check
 from cloudgpu.plan.named_resources import DatasetSeen
 from cloudgpu.plan.network_access import GATEWAYS
 from cloudgpu.plan.plan import Severity, StorageSeen
 from cloudgpu.plan.storage import existing_storage, is_new, possibly_existing_storage
 from cloudgpu.recipe.problem import format_path
-from cloudgpu.recipe.sources import source_of
-from cloudgpu.recipe.storage_kinds import FILE_SYSTEMS
+from cloudgpu.recipe.sources import FILE_SYSTEMS, source_of
 from cloudgpu.text import command
 
 SYSTEM_GIB: Final = 10
@@ -41,14 +40,14 @@ _NOT_REHEARSED: Final = frozenset({"nfs", "lustre", "oss"})
     "AWS rejects a root disk that is smaller than the snapshot of the machine image.",
     on_hosts=False,
 )
-def machine_image_fits(case: CheckInput) -> Iterator[Issue]:
+def machine_image_fits(context: CheckContext) -> Iterator[Issue]:
     """Report a root disk that is smaller than the snapshot of a candidate's machine image."""
-    question, disk = case.question, int(case.question.recipe.resources.disk)
+    inputs, disk = context.inputs, int(context.inputs.recipe.resources.disk)
     images = dict.fromkeys(
-        (question.image(question.catalog.types[candidate.instance_type], candidate.region), candidate.region)
-        for candidate in case.field.candidates
+        (inputs.image(inputs.catalog.types[candidate.instance_type], candidate.region), candidate.region)
+        for candidate in context.candidate_list.candidates
     )
-    sizes = [(*key, question.quotes.root_disks.get(key, 0)) for key in images]
+    sizes = [(*key, inputs.quotes.root_disks.get(key, 0)) for key in images]
     needed = max((gib for _, _, gib in sizes), default=0)
     for image, region, gib in sizes:
         if gib > disk:
@@ -62,14 +61,14 @@ def machine_image_fits(case: CheckInput) -> Iterator[Issue]:
     "A container that does not fit on the disk fails only after minutes of pulling.",
     on_hosts=False,
 )
-def container_fits(case: CheckInput) -> Iterator[Issue]:
+def container_fits(context: CheckContext) -> Iterator[Issue]:
     """Report a disk that is too small for the system and the image during the pull."""
-    container, disk = case.question.recipe.environment.container, int(case.question.recipe.resources.disk)
+    container, disk = context.inputs.recipe.environment.container, int(context.inputs.recipe.resources.disk)
     if container is None:
         return
-    packed, size = _packed_bytes(case), unpacked_gib(container.image)
-    if container.share == "head" and case.plan.nodes > 1:
-        yield from _archive_fits(case, container.image)
+    packed, size = _packed_bytes(context), unpacked_gib(container.image)
+    if container.share == "head" and context.plan.nodes > 1:
+        yield from _archive_fits(context, container.image)
     elif packed is not None:
         needed = SYSTEM_GIB + _whole_gib(_PULLING * packed)
         if needed > disk:
@@ -89,9 +88,9 @@ def container_fits(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, command("--set", f"resources.disk={CONTAINERS_GIB}GiB"))
 
 
-def _archive_fits(case: CheckInput, image: str) -> Iterator[Issue]:
+def _archive_fits(context: CheckContext, image: str) -> Iterator[Issue]:
     """Report a disk that is too small for the three copies on a node that sends the image to other nodes."""
-    unpacked, disk = _container_gib(case), int(case.question.recipe.resources.disk)
+    unpacked, disk = _container_gib(context), int(context.inputs.recipe.resources.disk)
     needed = SYSTEM_GIB + _ARCHIVED * unpacked
     if not unpacked and disk < CONTAINERS_GIB:
         message = f"the size of {image} is unknown, so a disk of {disk} GiB may be too small"
@@ -105,14 +104,14 @@ def _archive_fits(case: CheckInput, image: str) -> Iterator[Issue]:
 
 
 @check("disk", "error", "Data that does not fit on the disk fails only after hours of copying.", on_hosts=False)
-def data_fits(case: CheckInput) -> Iterator[Issue]:
+def data_fits(context: CheckContext) -> Iterator[Issue]:
     """Report a disk that is too small for the datasets, work directory, container and system together."""
-    recipe, survey = case.question.recipe, case.question.quotes.survey
+    recipe, lookups = context.inputs.recipe, context.inputs.quotes.lookups
     copied = {data.name for data in recipe.data if data.mode == "copy"}
-    datasets = {name: dataset for name, dataset in survey.datasets.items() if name in copied and dataset.size_bytes}
+    datasets = {name: dataset for name, dataset in lookups.datasets.items() if name in copied and dataset.size_bytes}
     sizes = [(name, dataset.size_bytes, dataset.whole) for name, dataset in datasets.items()]
-    data_bytes = sum(size or 0 for _, size, _ in sizes) + (survey.workdir_bytes or 0)
-    needed, disk = _whole_gib(data_bytes) + SYSTEM_GIB + _container_gib(case), int(recipe.resources.disk)
+    data_bytes = sum(size or 0 for _, size, _ in sizes) + (lookups.workdir_bytes or 0)
+    needed, disk = _whole_gib(data_bytes) + SYSTEM_GIB + _container_gib(context), int(recipe.resources.disk)
     if data_bytes and needed > disk:
         parts = ", ".join(
             f"{name} {'' if whole else 'at least '}{format_gib(size or 0)}" for name, size, whole in sizes
@@ -122,9 +121,9 @@ def data_fits(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("workdir", "warning", "The work directory is uploaded from your machine to every node.")
-def workdir_small(case: CheckInput) -> Iterator[Issue]:
+def workdir_small(context: CheckContext) -> Iterator[Issue]:
     """Report a work directory larger than 2 GiB, which probably contains data or checkpoints."""
-    size = case.question.quotes.survey.workdir_bytes
+    size = context.inputs.quotes.lookups.workdir_bytes
     if size is not None and size > _WORKDIR_LARGE:
         message = f"the work directory is {format_gib(size)}, all of which is uploaded to every node"
         yield Issue(message, "exclude unneeded files in .cloudgpuignore, and declare data as a dataset")
@@ -135,17 +134,17 @@ def format_gib(size_bytes: int) -> str:
     return f"{size_bytes / _GIB:.1f} GiB"
 
 
-def _container_gib(case: CheckInput) -> int:
-    container, packed = case.question.recipe.environment.container, _packed_bytes(case)
+def _container_gib(context: CheckContext) -> int:
+    container, packed = context.inputs.recipe.environment.container, _packed_bytes(context)
     if container is None:
         return 0
     return unpacked_gib(container.image) or 0 if packed is None else _whole_gib(_UNPACKED * packed)
 
 
-def _packed_bytes(case: CheckInput) -> int | None:
+def _packed_bytes(context: CheckContext) -> int | None:
     """Return the compressed size of the recipe's image; None if the registry was not queried or reported no size."""
-    container = case.question.recipe.environment.container
-    image = None if container is None else case.question.quotes.survey.of_image(container.image)
+    container = context.inputs.recipe.environment.container
+    image = None if container is None else context.inputs.quotes.lookups.of_image(container.image)
     return None if image is None else image.packed_bytes
 
 
@@ -160,10 +159,10 @@ def _whole_gib(size_bytes: int) -> int:
     "A run whose storage is missing or cannot be mounted fails after its nodes are launched.",
     on_hosts=False,
 )
-def storage_exists(case: CheckInput) -> Iterator[Issue]:
+def storage_exists(context: CheckContext) -> Iterator[Issue]:
     """Report storage that is missing, unavailable, attached to another instance, or not reachable from the nodes."""
-    recipe, existing = case.question.recipe, case.question.quotes.storage
-    regions = ", ".join(case.question.known_regions)
+    recipe, existing = context.inputs.recipe, context.inputs.quotes.storage
+    regions = ", ".join(context.inputs.known_regions)
     for storage in possibly_existing_storage(recipe):
         if storage.name not in existing:
             if storage.make is None:
@@ -174,30 +173,30 @@ def storage_exists(case: CheckInput) -> Iterator[Issue]:
             hint = f"{create}, or add `make` to the storage in the recipe"
             yield Issue(f"storage {storage.name} does not exist in {regions}", hint)
         for location in existing.get(storage.name, ()):
-            yield from _unfit(case, location)
+            yield from _unfit(context, location)
     for storage in recipe.storage:
-        if storage.make is not None and storage.make.kind in FILE_SYSTEMS and is_new(case.question, storage):
-            yield from _in_own_vpc(case, storage.name, "")
+        if storage.make is not None and storage.make.kind in FILE_SYSTEMS and is_new(context.inputs, storage):
+            yield from _in_own_vpc(context, storage.name, "")
 
 
 @check("storage-zone", "note", "Storage in one zone excludes all other zones and their capacity.", on_hosts=False)
-def storage_limits_zones(case: CheckInput) -> Iterator[Issue]:
+def storage_limits_zones(context: CheckContext) -> Iterator[Issue]:
     """Report that only zones with the existing storage are tried."""
-    for locations in existing_storage(case.question.recipe, case.question.quotes.storage):
+    for locations in existing_storage(context.inputs.recipe, context.inputs.quotes.storage):
         zones = [location.zone for location in locations if location.zone]
         mounted = [zone for location in locations for zone in location.mount_zones]
         name = locations[0].name
         if zones:
             yield Issue(f"storage {name} is in {', '.join(zones)}: other zones are excluded")
-        elif mounted and _excludes_zones(case, locations):
+        elif mounted and _excludes_zones(context, locations):
             yield Issue(f"storage {name} has mount targets in {', '.join(mounted)} only: other zones are excluded")
 
 
 @check("storage-kept", "note", "Storage that outlives the cluster continues to cost money.", on_hosts=False)
-def storage_kept(case: CheckInput) -> Iterator[Issue]:
+def storage_kept(context: CheckContext) -> Iterator[Issue]:
     """Report which storage is created with the cluster, and whether it is deleted together with the cluster."""
-    for storage in case.question.recipe.storage:
-        if storage.make is None or not is_new(case.question, storage):
+    for storage in context.inputs.recipe.storage:
+        if storage.make is None or not is_new(context.inputs, storage):
             continue
         if storage.keep:
             message = f"storage {storage.name} is created with the cluster and kept when the cluster is deleted"
@@ -209,8 +208,8 @@ def storage_kept(case: CheckInput) -> Iterator[Issue]:
             yield Issue(f"storage {storage.name}: creating Lustre takes several minutes in every zone that is tried")
 
 
-def _unfit(case: CheckInput, location: StorageSeen) -> Iterator[Issue]:
-    nodes = case.plan.nodes
+def _unfit(context: CheckContext, location: StorageSeen) -> Iterator[Issue]:
+    nodes = context.plan.nodes
     if not location.ready:
         message = f"storage {location.name} in {location.place} is not available"
         yield Issue(message, "`cloudgpu storage list` shows its state")
@@ -223,25 +222,25 @@ def _unfit(case: CheckInput, location: StorageSeen) -> Iterator[Issue]:
         message = f"storage {location.name} is attached to {', '.join(location.users)}"
         yield Issue(message, "first delete the cluster that uses it, unless this run reuses that cluster", "warning")
     if location.kind in FILE_SYSTEMS:
-        yield from _in_own_vpc(case, location.name, location.region)
-        yield from _in_another_vpc(case, location)
+        yield from _in_own_vpc(context, location.name, location.region)
+        yield from _in_another_vpc(context, location)
 
 
-def _excludes_zones(case: CheckInput, locations: Sequence[StorageSeen]) -> bool:
+def _excludes_zones(context: CheckContext, locations: Sequence[StorageSeen]) -> bool:
     """Return True if one of the types is offered in a zone in which the file system has no mount target."""
-    question = case.question
+    inputs = context.inputs
     return any(
         not location.is_in(zone)
         for location in locations
-        for instance_type in question.types
-        for zone in question.zones_offering(instance_type, location.region)
+        for instance_type in inputs.types
+        for zone in inputs.zones_offering(instance_type, location.region)
     )
 
 
-def _in_own_vpc(case: CheckInput, name: str, region: str) -> Iterator[Issue]:
+def _in_own_vpc(context: CheckContext, name: str, region: str) -> Iterator[Issue]:
     """Report a file system that nodes in a VPC of their own cannot mount. `region`: only nodes in this region."""
-    here = [candidate for candidate in case.field.candidates if region in ("", candidate.region)]
-    if here and case.question.network.create_vpc:
+    here = [candidate for candidate in context.candidate_list.candidates if region in ("", candidate.region)]
+    if here and context.inputs.network.create_vpc:
         message = f"storage {name} cannot be reached from a VPC that is created with the cluster"
         yield Issue(message, "set create_vpc to false, or set vpc_id for both the cluster and the storage")
     elif any(candidate.public_address in GATEWAYS for candidate in here):
@@ -249,37 +248,37 @@ def _in_own_vpc(case: CheckInput, name: str, region: str) -> Iterator[Issue]:
         yield Issue(message, "set public_address to elastic, or set vpc_id and subnet_id")
 
 
-def _in_another_vpc(case: CheckInput, location: StorageSeen) -> Iterator[Issue]:
+def _in_another_vpc(context: CheckContext, location: StorageSeen) -> Iterator[Issue]:
     """Report a file system in another VPC than the nodes, which cannot be members of its security group."""
-    network = case.question.quotes.networks.get(location.region)
+    network = context.inputs.quotes.networks.get(location.region)
     if network is None or not network.vpc_id or location.vpc_id in ("", network.vpc_id):
         return
-    if not case.question.network.create_vpc:
+    if not context.inputs.network.create_vpc:
         message = f"storage {location.name} is in {location.vpc_id}, but the nodes would be in {network.name}"
         yield Issue(message, f"set vpc_id to {location.vpc_id}, or create storage in the VPC of the nodes")
 
 
 @check("local-files", "error", "A run without one of its files fails only after the nodes have been launched.")
-def local_files_exist(case: CheckInput) -> Iterator[Issue]:
+def local_files_exist(context: CheckContext) -> Iterator[Issue]:
     """Report programs and requirement files that are not in the work directory."""
-    for file in case.question.quotes.survey.files:
+    for file in context.inputs.quotes.lookups.files:
         message = f"{format_path(file.path)}: {file.message}"
         yield Issue(message, file.fix, "error" if file.certain else "warning")
 
 
 @check("params-changed", "warning", "YAML reads an unquoted 3.10 as the number 3.1, which is another version.")
-def params_as_written(case: CheckInput) -> Iterator[Issue]:
+def params_as_written(context: CheckContext) -> Iterator[Issue]:
     """Report parameters that YAML changes: a warning if the text may be a version or a name, otherwise a note."""
-    for param in case.question.quotes.survey.changed_params:
+    for param in context.inputs.quotes.lookups.changed_params:
         fix = f"write {json.dumps(param.written)} in quotes to pass it as it is written"
         message = f"params.{param.name}: YAML reads {param.written} as {param.passed}"
         yield Issue(message, fix, "warning" if param.looks_like_text else "note")
 
 
 @check("secret-files", "warning", "Everybody who can log in to a node can read what is uploaded to it.")
-def no_secret_files(case: CheckInput) -> Iterator[Issue]:
+def no_secret_files(context: CheckContext) -> Iterator[Issue]:
     """Report files in the work directory or a dataset that usually hold secrets, such as `.env` and `.aws`."""
-    for upload in case.question.quotes.survey.uploads:
+    for upload in context.inputs.quotes.lookups.uploads:
         if upload.secret_files:
             message = f"files that usually hold secrets are in the {upload.what}: {_first(upload.secret_files)}"
             lines = ", ".join(upload.secret_lines)
@@ -289,9 +288,9 @@ def no_secret_files(case: CheckInput) -> Iterator[Issue]:
 @check(
     "not-sent", "warning", "A run that needs a file which is not sent fails only after the nodes have been launched."
 )
-def everything_sent(case: CheckInput) -> Iterator[Issue]:
+def everything_sent(context: CheckContext) -> Iterator[Issue]:
     """Report files in the work directory that cannot be sent, such as links that point outside the directory."""
-    for upload in case.question.quotes.survey.uploads:
+    for upload in context.inputs.quotes.lookups.uploads:
         if upload.skipped:
             message = f"these files in the {upload.what} are not sent: {_first(upload.skipped)}"
             yield Issue(message, "replace links with their targets, or exclude the files in .cloudgpuignore")
@@ -303,29 +302,29 @@ def _first(names: Sequence[str]) -> str:
 
 
 @check("data", "error", "A dataset that the nodes cannot reach is reported before they are launched.")
-def data_reachable(case: CheckInput) -> Iterator[Issue]:
+def data_reachable(context: CheckContext) -> Iterator[Issue]:
     """Report sources that a rehearsal or self-managed hosts cannot reach."""
-    for data in case.question.recipe.data:
+    for data in context.inputs.recipe.data:
         kind = source_of(data.source).kind
-        if case.question.rehearsed and kind in _NOT_REHEARSED:
+        if context.inputs.rehearsed and kind in _NOT_REHEARSED:
             message = f"dataset {data.name}: the rehearsal cannot provide {data.source}"
             fix = f"add rehearsal: {{objects: {{'{data.source}': PATH}}}} to the recipe to use local files instead"
             yield Issue(message, fix)
-        elif case.question.hosts is not None and kind == "efs":
+        elif context.inputs.hosts is not None and kind == "efs":
             message = f"dataset {data.name}: {data.source} can only be reached from inside AWS"
             yield Issue(message, "use nfs://ADDRESS-OF-A-MOUNT-TARGET/ if these hosts can reach it")
-        elif case.question.hosts is not None and kind == "s3" and data.mode == "mount":
+        elif context.inputs.hosts is not None and kind == "s3" and data.mode == "mount":
             message = f"dataset {data.name}: self-managed hosts have no IAM role to mount {data.source}"
             yield Issue(message, f"set mode: copy for {data.name}, which uses your own credentials")
 
 
 @check("data-role", "warning", "A role that you provide may lack permission to read or write the data.")
-def role_permissions(case: CheckInput) -> Iterator[Issue]:
+def role_permissions(context: CheckContext) -> Iterator[Issue]:
     """Report which permissions a role named in the settings needs for the buckets that nodes mount or write to."""
-    survey = case.question.quotes.survey
-    roles = [resource.name for resource in survey.named if resource.kind == "role"]
-    roles += [survey.profile.role] if survey.profile is not None and survey.profile.role else []
-    recipe = case.question.recipe
+    lookups = context.inputs.quotes.lookups
+    roles = [resource.name for resource in lookups.named if resource.kind == "role"]
+    roles += [lookups.profile.role] if lookups.profile is not None and lookups.profile.role else []
+    recipe = context.inputs.recipe
     mounted = [data for data in recipe.data if data.mode == "mount" and source_of(data.source).kind == "s3"]
     for role in roles:
         for data in mounted:
@@ -341,10 +340,10 @@ def role_permissions(case: CheckInput) -> Iterator[Issue]:
 @check(
     "dataset", "error", "Missing data is reported before nodes are launched and billed while they wait for the data."
 )
-def datasets_exist(case: CheckInput) -> Iterator[Issue]:
+def datasets_exist(context: CheckContext) -> Iterator[Issue]:
     """Report datasets that are missing, archived or could not be checked."""
-    listed = {data.name for data in case.question.recipe.data if data.manifest is not None}
-    for name, dataset in case.question.quotes.survey.datasets.items():
+    listed = {data.name for data in context.inputs.recipe.data if data.manifest is not None}
+    for name, dataset in context.inputs.quotes.lookups.datasets.items():
         if dataset.presence == "missing":
             no_bucket = dataset.why.startswith("there is no bucket")
             fix = "create the bucket and upload the data" if no_bucket else "upload it"
@@ -364,17 +363,17 @@ def datasets_exist(case: CheckInput) -> Iterator[Issue]:
     "Data transfer between regions is billed per gigabyte, for every node that downloads the data.",
     on_hosts=False,
 )
-def data_in_same_region(case: CheckInput) -> Iterator[Issue]:
+def data_in_same_region(context: CheckContext) -> Iterator[Issue]:
     """Report datasets in a different region than a candidate, with the transfer cost."""
-    regions = dict.fromkeys(candidate.region for candidate in case.field.candidates)
-    downloads = {data.name: data.downloading_nodes(case.plan.nodes) for data in case.question.recipe.data}
-    for name, dataset in case.question.quotes.survey.datasets.items():
+    regions = dict.fromkeys(candidate.region for candidate in context.candidate_list.candidates)
+    downloads = {data.name: data.downloading_nodes(context.plan.nodes) for data in context.inputs.recipe.data}
+    for name, dataset in context.inputs.quotes.lookups.datasets.items():
         other_regions = [region for region in regions if dataset.region and region != dataset.region]
         if other_regions:
             message = f"dataset {name} is in {dataset.region}, but nodes may run in {', '.join(other_regions)}"
-            severity: Severity = "note" if case.question.rehearsed else "warning"
-            cost = _transfer_cost(dataset, downloads.get(name, case.plan.nodes))
-            yield Issue(f"{message}: {cost}", _use_region_of_data(case, dataset.region), severity)
+            severity: Severity = "note" if context.inputs.rehearsed else "warning"
+            cost = _transfer_cost(dataset, downloads.get(name, context.plan.nodes))
+            yield Issue(f"{message}: {cost}", _use_region_of_data(context, dataset.region), severity)
 
 
 def _transfer_cost(dataset: DatasetSeen, nodes: int) -> str:
@@ -391,9 +390,9 @@ def _transfer_cost(dataset: DatasetSeen, nodes: int) -> str:
     return f"{copies} of {format_gib(dataset.size_bytes)} {costs} {at_least}{usd} USD ({rate})"
 
 
-def _use_region_of_data(case: CheckInput, region: str) -> str:
+def _use_region_of_data(context: CheckContext, region: str) -> str:
     """Return the option that moves the cluster to the data's region; empty if no candidate's type is offered there."""
-    catalog = case.question.catalog
-    types = [catalog.types[candidate.instance_type] for candidate in case.field.candidates]
-    offered = any(region in one.on_demand_usd and case.question.zones_offering(one, region) for one in types)
+    inputs, candidates = context.inputs, context.candidate_list.candidates
+    types = [inputs.catalog.types[candidate.instance_type] for candidate in candidates]
+    offered = any(region in found.on_demand_usd and inputs.zones_offering(found, region) for found in types)
     return command("--set", f"resources.regions={region}") if offered else ""

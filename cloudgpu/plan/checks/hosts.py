@@ -10,7 +10,7 @@ from cloudgpu.catalog import InstanceType
 from cloudgpu.catalog.gpu_spec import parse_gpu_spec, spec_name
 from cloudgpu.hosts.host import HostsView, OwnHost
 from cloudgpu.plan.candidates.host_sets import group_hosts, matching_hosts
-from cloudgpu.plan.checks.check import CheckInput, Issue, check
+from cloudgpu.plan.checks.check import CheckContext, Issue, check
 from cloudgpu.plan.checks.container_and_driver import container_unfit, cuda_unfit, driver_unfit
 from cloudgpu.plan.checks.software_torch import torch_unfit
 from cloudgpu.plan.plan import Severity
@@ -21,14 +21,14 @@ from cloudgpu.text import command, plural
 _RULES: Final = (driver_unfit, cuda_unfit, container_unfit, torch_unfit)
 
 
-def _view(case: CheckInput) -> HostsView | None:
-    return case.question.hosts
+def _view(context: CheckContext) -> HostsView | None:
+    return context.inputs.hosts
 
 
 @check("pool", "error", "A mistyped pool is reported as unknown, not as a lack of hosts.")
-def pool_known(case: CheckInput) -> Iterator[Issue]:
+def pool_known(context: CheckContext) -> Iterator[Issue]:
     """Report a `resources.pool` that is not in the inventory."""
-    view, pool = _view(case), case.question.recipe.resources.pool
+    view, pool = _view(context), context.inputs.recipe.resources.pool
     if pool is None:
         return
     if view is None:
@@ -41,15 +41,15 @@ def pool_known(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("hosts", "error", "A cluster needs enough hosts of one kind at the same time.")
-def hosts_fit(case: CheckInput) -> Iterator[Issue]:
+def hosts_fit(context: CheckContext) -> Iterator[Issue]:
     """Report that too few hosts of one kind and pool have the requested GPUs."""
-    view, recipe = _view(case), case.question.recipe
-    if view is None or case.field.candidates:
+    view, recipe = _view(context), context.inputs.recipe
+    if view is None or context.candidate_list.candidates:
         return
-    if not case.question.specs:
+    if not context.inputs.specs:
         yield Issue("the recipe specifies no GPUs", _usable_spec(view))
-    for spec in case.question.specs:
-        groups_of_hosts = group_hosts(case.question, parse_gpu_spec(spec))
+    for spec in context.inputs.specs:
+        groups_of_hosts = group_hosts(context.inputs, parse_gpu_spec(spec))
         largest = max((len(hosts) for hosts in groups_of_hosts), default=0)
         pool = f" in pool {recipe.resources.pool}" if recipe.resources.pool else ""
         if largest == 0:
@@ -65,13 +65,13 @@ def hosts_fit(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("host-free", "error", "A run never uses GPUs that another user or program is using.")
-def hosts_free(case: CheckInput) -> Iterator[Issue]:
+def hosts_free(context: CheckContext) -> Iterator[Issue]:
     """Report hosts that do not respond, lack GPUs or are in use: as errors only if too few other hosts are usable."""
-    view = _view(case)
+    view = _view(context)
     if view is None:
         return
-    enough = bool(case.field.candidates)
-    for host in _matching_hosts(case):
+    enough = bool(context.candidate_list.candidates)
+    for host in _matching_hosts(context):
         state = view.seen.get(host.name)
         if state is None:
             continue
@@ -86,16 +86,16 @@ def hosts_free(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("host-software", "error", "Software that needs a newer driver fails at its first kernel.")
-def driver_supports_cuda(case: CheckInput) -> Iterator[Issue]:
+def driver_supports_cuda(context: CheckContext) -> Iterator[Issue]:
     """Report hosts whose driver or GPU does not support the CUDA version of the container or PyTorch."""
-    view = _view(case)
+    view = _view(context)
     if view is None:
         return
     reported: set[str] = set()
-    for host in _matching_hosts(case):
-        question = _with_driver(case.question, host)
+    for host in _matching_hosts(context):
+        inputs = _with_driver(context.inputs, host)
         for rule in _RULES if host.driver else _RULES[2:]:
-            for reason in rule.find(question, _as_type(host)):
+            for reason in rule.find(inputs, _as_type(host)):
                 message = reason.message.replace(f" ({host.name})", "")
                 if message not in reported:
                     reported.add(message)
@@ -104,40 +104,40 @@ def driver_supports_cuda(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("host-unknown", "unknown", "Hosts that were not checked are reported as unknown, not as usable.")
-def hosts_contacted(case: CheckInput) -> Iterator[Issue]:
+def hosts_contacted(context: CheckContext) -> Iterator[Issue]:
     """Report hosts that were not contacted or whose driver is unknown."""
-    view = _view(case)
+    view = _view(context)
     if view is None:
         return
     if not view.asked:
         yield Issue("the hosts were not checked: they may be unreachable or in use", "plan without --offline")
-    names = [host.name for host in _matching_hosts(case) if not host.driver]
+    names = [host.name for host in _matching_hosts(context) if not host.driver]
     if names:
         yield Issue(f"the driver of {', '.join(names)} is unknown", command("cloudgpu", "hosts", "scan", names[0]))
 
 
 @check("host-ignored", "note", "Fields that apply only to AWS have no effect on self-managed hosts.")
-def aws_only_fields(case: CheckInput) -> Iterator[Issue]:
+def aws_only_fields(context: CheckContext) -> Iterator[Issue]:
     """Report AWS-only fields in a plan for self-managed hosts."""
-    if _view(case) is None:
+    if _view(context) is None:
         return
-    fields = case.question.recipe.resources.model_fields_set
+    fields = context.inputs.recipe.resources.model_fields_set
     ignored = [name for name in ("regions", "zones", "market", "image", "driver", "disk", "network") if name in fields]
     if ignored:
         yield Issue(f"ignored on your own hosts: {', '.join(f'resources.{name}' for name in ignored)}")
 
 
 @check("host-storage", "error", "Storage on AWS cannot be mounted on self-managed hosts.")
-def no_storage(case: CheckInput) -> Iterator[Issue]:
+def no_storage(context: CheckContext) -> Iterator[Issue]:
     """Report a `storage` section in a plan for self-managed hosts."""
-    if _view(case) is not None and case.question.recipe.storage:
-        names = ", ".join(storage.name for storage in case.question.recipe.storage)
+    if _view(context) is not None and context.inputs.recipe.storage:
+        names = ", ".join(storage.name for storage in context.inputs.recipe.storage)
         yield Issue(f"storage {names} is on AWS, and these hosts cannot mount it", "use `data`, or a path on the hosts")
 
 
-def _matching_hosts(case: CheckInput) -> list[OwnHost]:
+def _matching_hosts(context: CheckContext) -> list[OwnHost]:
     """Return every host that matches the recipe."""
-    hosts = [host for spec in case.question.specs for host in matching_hosts(case.question, parse_gpu_spec(spec))]
+    hosts = [host for spec in context.inputs.specs for host in matching_hosts(context.inputs, parse_gpu_spec(spec))]
     return list(dict.fromkeys(hosts))
 
 
@@ -158,11 +158,11 @@ def _usable_spec(view: HostsView) -> str:
     return command("--set", f"resources.gpu={spec_name(first.gpu)}:{first.gpus}") if first else "cloudgpu hosts scan"
 
 
-def _with_driver(question: PlannerInput, host: OwnHost) -> PlannerInput:
+def _with_driver(inputs: PlannerInput, host: OwnHost) -> PlannerInput:
     """Return the planner's input with the host's driver as the recipe's driver, which the driver rules then check."""
     branch = int(host.driver.partition(".")[0]) if host.driver else None
-    resources = question.recipe.resources.model_copy(update={"driver": branch, "image": None})
-    return replace(question, recipe=question.recipe.model_copy(update={"resources": resources}))
+    resources = inputs.recipe.resources.model_copy(update={"driver": branch, "image": None})
+    return replace(inputs, recipe=inputs.recipe.model_copy(update={"resources": resources}))
 
 
 def _as_type(host: OwnHost) -> InstanceType:

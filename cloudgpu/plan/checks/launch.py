@@ -1,16 +1,16 @@
-"""Check ranks, batch size, ports and launcher, and report fields that the target does not fully support."""
+"""Check ranks, batch size, ports and launcher."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cloudgpu.plan.checks.check import CheckInput, Issue, check
+from cloudgpu.plan.checks.check import CheckContext, Issue, check
 from cloudgpu.plan.plan import Severity
+from cloudgpu.recipe.launch_rules import samples_per_step
 from cloudgpu.recipe.launch_sections import HEAD_LAUNCHERS, LOCAL_KINDS, RANK_PER_NODE_LAUNCHERS, kvstore_kind
-from cloudgpu.recipe.rules.launch import samples_per_step
-from cloudgpu.recipe.rules.text import RUN_PORTS
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.text_rules import RUN_PORTS
 from cloudgpu.text import command, plural
 
 RANKS_ON_ONE_MACHINE = 16
@@ -29,56 +29,6 @@ _WITHOUT_MPI: Final = re.compile(
 """Matches images without Open MPI."""
 _ONE_PROCESS_FOR_ALL_GPUS: Final = frozenset({"kvstore", "tf-config", *RANK_PER_NODE_LAUNCHERS})
 """Launchers whose single process per node is expected to use all GPUs."""
-
-
-@check("checkpoint", "error", "Checkpoints that nodes cannot upload are lost with the nodes.")
-def checkpoint_copied(case: CheckInput) -> Iterator[Issue]:
-    """Report where checkpoints are uploaded and how to resume from them, or that nodes cannot upload checkpoints."""
-    checkpoint = case.question.recipe.checkpoint
-    if checkpoint is None or checkpoint.to is None:
-        return
-    if case.question.hosts is not None:
-        message = f"checkpoint.to: self-managed hosts have no IAM role to write to {checkpoint.to}"
-        yield Issue(message, f"remove it, and add {checkpoint.path}/ to outputs to download the checkpoints")
-        return
-    resume = command("--set", f"checkpoint.resume={checkpoint.to.replace('{run}', 'RUN')}")
-    next_run = f"{resume} resumes from there" if "{run}" in checkpoint.to else "the next run resumes from there"
-    yield Issue(f"the head node uploads checkpoints to {checkpoint.to} during the run; {next_run}", severity="note")
-
-
-@check("outputs-to", "error", "Outputs that nodes cannot upload, or that another run overwrites, are missing from S3.")
-def outputs_copied(case: CheckInput) -> Iterator[Issue]:
-    """Report where outputs are uploaded and whether runs overwrite them, or that nodes cannot write to `outputs_to`."""
-    to = case.question.recipe.outputs_to
-    if to is None:
-        return
-    if case.question.hosts is not None:
-        message = f"outputs_to: self-managed hosts have no IAM role to write to {to}"
-        yield Issue(message, "remove it: outputs are downloaded to this machine")
-        return
-    overwritten = "" if "{run}" in to else "; the next run overwrites files of the same name"
-    yield Issue(f"every node uploads its outputs to {to} when the run ends{overwritten}", severity="note")
-
-
-@check(
-    "upload-scope", "note", "A node can overwrite and delete what its role may write, including other runs' results."
-)
-def uploads_limited_to_run(case: CheckInput) -> Iterator[Issue]:
-    """Report on which clusters the nodes may write the uploads of every run, and not only of their own."""
-    recipe = case.question.recipe
-    targets = [to for to in (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to) if to]
-    if case.question.hosts is not None or not any("{run}" in to for to in targets):
-        return
-    places = " and ".join(to.replace("{run}", "*") for to in dict.fromkeys(targets) if "{run}" in to)
-    message = f"nodes that `train` creates may write only their own run; nodes of `up` and of a matrix, all of {places}"
-    yield Issue(message, severity="note")
-
-
-@check("idle", "warning", "An idle cluster costs money until it expires.")
-def idle_unsupported(case: CheckInput) -> Iterator[Issue]:
-    """Report `budget.idle`, which is not implemented yet."""
-    if case.question.recipe.budget.idle is not None:
-        yield Issue("budget.idle: this version does not delete idle clusters yet, so they run until their expiry")
 
 
 @dataclass(frozen=True)
@@ -115,17 +65,17 @@ _FRAMEWORKS: Final[Mapping[str, Framework]] = {
     "error",
     "Ranks without a GPU fail at their first step, and the number of ranks should not depend on availability.",
 )
-def ranks_fit(case: CheckInput) -> Iterator[Issue]:
+def ranks_fit(context: CheckContext) -> Iterator[Issue]:
     """Report more ranks than GPUs, a rank count that varies by instance type, or too many ranks for a rehearsal."""
-    question, plan = case.question, case.plan
-    ranks = question.recipe.launch.ranks
-    if question.rehearsed:
+    inputs, plan = context.inputs, context.plan
+    ranks = inputs.recipe.launch.ranks
+    if inputs.rehearsed:
         total = plan.nodes * plan.ranks_per_node
         if total > RANKS_ON_ONE_MACHINE:
             message = f"a rehearsal runs all {total} ranks on this machine"
             yield Issue(message, "--set rehearsal.ranks_per_node=1", "warning")
         return
-    sizes = {candidate.instance_type: candidate.gpus_per_node for candidate in case.field.candidates}
+    sizes = {candidate.instance_type: candidate.gpus_per_node for candidate in context.candidate_list.candidates}
     for name, gpus in sizes.items():
         if ranks != "gpus" and ranks > gpus:
             message = f"{plural(ranks, 'rank')} per node, but {name} has {plural(gpus, 'GPU')}"
@@ -136,12 +86,16 @@ def ranks_fit(case: CheckInput) -> Iterator[Issue]:
 
 
 @check("idle-gpus", "warning", "A GPU without a rank costs money and does nothing.")
-def every_gpu_used(case: CheckInput) -> Iterator[Issue]:
+def every_gpu_used(context: CheckContext) -> Iterator[Issue]:
     """Report fewer ranks per node than GPUs."""
-    ranks, nodes = case.question.recipe.launch.ranks, case.plan.nodes
-    if case.question.rehearsed or ranks == "gpus" or case.question.recipe.launch.launcher in _ONE_PROCESS_FOR_ALL_GPUS:
+    ranks, nodes = context.inputs.recipe.launch.ranks, context.plan.nodes
+    if (
+        context.inputs.rehearsed
+        or ranks == "gpus"
+        or context.inputs.recipe.launch.launcher in _ONE_PROCESS_FOR_ALL_GPUS
+    ):
         return
-    sizes = {candidate.instance_type: candidate.gpus_per_node for candidate in case.field.candidates}
+    sizes = {candidate.instance_type: candidate.gpus_per_node for candidate in context.candidate_list.candidates}
     for name, gpus in sizes.items():
         if ranks < gpus:
             message = f"{plural(ranks, 'rank')} per node, but {name} has {plural(gpus, 'GPU')}"
@@ -153,28 +107,28 @@ def every_gpu_used(case: CheckInput) -> Iterator[Issue]:
 @check(
     "batch", "error", "A batch that the ranks cannot share evenly leaves ranks without work or changes the training."
 )
-def batch_divisible(case: CheckInput) -> Iterator[Issue]:
+def batch_divisible(context: CheckContext) -> Iterator[Issue]:
     """Report a global batch size that is smaller than the number of ranks or not a multiple of it."""
-    batch = samples_per_step(case.question.recipe)
+    batch = samples_per_step(context.inputs.recipe)
     if batch is None:
         return
-    for world_size, name in _world_sizes(case).items():
+    for world_size, name in _world_sizes(context).items():
         if batch < world_size:
             message = (
                 f"a batch of {batch} is too small for {plural(world_size, 'rank')} ({name}): some ranks get no samples"
             )
-            yield Issue(message, _batch_set(case.question.recipe, world_size))
+            yield Issue(message, _batch_set(context.inputs.recipe, world_size))
         elif batch % world_size:
             message = f"a batch of {batch} does not divide evenly over {plural(world_size, 'rank')} ({name})"
             remainder = f"{message}: {batch % world_size} left over"
-            yield Issue(remainder, _batch_set(case.question.recipe, batch // world_size * world_size), "warning")
+            yield Issue(remainder, _batch_set(context.inputs.recipe, batch // world_size * world_size), "warning")
 
 
 @check("ports", "error", "Two programs on the same port make the run fail at startup.")
-def ports_free(case: CheckInput) -> Iterator[Issue]:
+def ports_free(context: CheckContext) -> Iterator[Issue]:
     """Report ports in the recipe that conflict with SSH, with reserved ports or with each other."""
     used_by: dict[int, str] = {}
-    for name, port in _ports(case.question.recipe):
+    for name, port in _ports(context.inputs.recipe):
         if port == _SSH_PORT:
             yield Issue(f"{name} is {port}, the port of the SSH server", "choose another port")
         elif port in RUN_PORTS:
@@ -187,11 +141,11 @@ def ports_free(case: CheckInput) -> Iterator[Issue]:
 @check(
     "launcher", "error", "Ranks that run a different framework than the launcher expects never connect to each other."
 )
-def launcher_fits(case: CheckInput) -> Iterator[Issue]:
+def launcher_fits(context: CheckContext) -> Iterator[Issue]:
     """Report a launcher whose framework is not in the environment, or that cannot work on these nodes."""
-    recipe = case.question.recipe
+    recipe = context.inputs.recipe
     yield from _framework(recipe)
-    yield from _LAUNCHERS.get(recipe.launch.launcher, _nothing)(case)
+    yield from _LAUNCHERS.get(recipe.launch.launcher, _nothing)(context)
 
 
 def _framework(recipe: Recipe) -> Iterator[Issue]:
@@ -210,14 +164,14 @@ def _framework(recipe: Recipe) -> Iterator[Issue]:
         yield Issue(message, f"add {framework.package} to environment.python.requirements", "note")
 
 
-def _nothing(case: CheckInput) -> Iterator[Issue]:
-    del case
+def _nothing(context: CheckContext) -> Iterator[Issue]:
+    del context
     yield from ()
 
 
-def _kvstore(case: CheckInput) -> Iterator[Issue]:
-    recipe = case.question.recipe
-    kind, workers = kvstore_kind(recipe.launch, recipe.params), case.plan.nodes * case.plan.ranks_per_node
+def _kvstore(context: CheckContext) -> Iterator[Issue]:
+    recipe = context.inputs.recipe
+    kind, workers = kvstore_kind(recipe.launch, recipe.params), context.plan.nodes * context.plan.ranks_per_node
     if kind in LOCAL_KINDS and workers > 1:
         text = recipe.launch.kvstore or ""
         name = text[1:-1] if text.startswith("{") else "launch.kvstore"
@@ -227,23 +181,23 @@ def _kvstore(case: CheckInput) -> Iterator[Issue]:
         )
 
 
-def _mpirun(case: CheckInput) -> Iterator[Issue]:
-    container = case.question.recipe.environment.container
+def _mpirun(context: CheckContext) -> Iterator[Issue]:
+    container = context.inputs.recipe.environment.container
     if container is not None and _WITHOUT_MPI.search(container.image):
         fix = "choose an image with Open MPI, for example one from NGC"
         yield Issue(f"{container.image} does not contain mpirun", fix, "error")
-    for use in case.plan.uses if container is None and not case.question.rehearsed else ():
+    for use in context.plan.uses if container is None and not context.inputs.rehearsed else ():
         if use.driver_from == "bootstrap":
             message = f"the machine image for {use.instance_type} has no Open MPI"
             fix = "use a container with Open MPI, for example one from NGC, or your own machine image"
             yield Issue(message, fix, "error")
-    if case.question.rehearsed and case.plan.nodes > 1:
+    if context.inputs.rehearsed and context.plan.nodes > 1:
         yield Issue("Open MPI treats all simulated nodes as one machine: all ranks run on node 0", severity="note")
 
 
-def _deepspeed(case: CheckInput) -> Iterator[Issue]:
-    recipe = case.question.recipe
-    if case.plan.nodes == 1:
+def _deepspeed(context: CheckContext) -> Iterator[Issue]:
+    recipe = context.inputs.recipe
+    if context.plan.nodes == 1:
         return
     if recipe.environment.container is not None:
         message = "the deepspeed launcher connects to the nodes, not to the containers on them"
@@ -256,15 +210,15 @@ def _deepspeed(case: CheckInput) -> Iterator[Issue]:
         yield Issue(message, severity="warning")
 
 
-def _head_alone(case: CheckInput) -> Iterator[Issue]:
-    others = case.plan.nodes - 1
+def _head_alone(context: CheckContext) -> Iterator[Issue]:
+    others = context.plan.nodes - 1
     if others:
         idle = "the other node has" if others == 1 else f"the other {others} nodes have"
-        message = f"{case.question.recipe.launch.launcher} runs its command only on the head node, so {idle} no rank"
+        message = f"{context.inputs.recipe.launch.launcher} runs its command only on the head node, so {idle} no rank"
         yield Issue(message, "--set resources.nodes=1, unless the command itself uses the other nodes", "warning")
 
 
-_LAUNCHERS: Final[Mapping[str, Callable[[CheckInput], Iterator[Issue]]]] = {
+_LAUNCHERS: Final[Mapping[str, Callable[[CheckContext], Iterator[Issue]]]] = {
     "kvstore": _kvstore,
     "mpirun": _mpirun,
     "deepspeed": _deepspeed,
@@ -273,16 +227,16 @@ _LAUNCHERS: Final[Mapping[str, Callable[[CheckInput], Iterator[Issue]]]] = {
 }
 
 
-def _world_sizes(case: CheckInput) -> dict[int, str]:
+def _world_sizes(context: CheckContext) -> dict[int, str]:
     """Return the possible total numbers of ranks, each with a description such as `2 x p3dn.24xlarge`."""
-    nodes, ranks = case.plan.nodes, case.question.recipe.launch.ranks
-    if case.question.recipe.launch.launcher in HEAD_LAUNCHERS:
+    nodes, ranks = context.plan.nodes, context.inputs.recipe.launch.ranks
+    if context.inputs.recipe.launch.launcher in HEAD_LAUNCHERS:
         return {1: "one process"}
-    if ranks != "gpus" or not case.field.candidates:
-        return {nodes * case.plan.ranks_per_node: f"{case.plan.ranks_per_node} per node"}
+    if ranks != "gpus" or not context.candidate_list.candidates:
+        return {nodes * context.plan.ranks_per_node: f"{context.plan.ranks_per_node} per node"}
     return {
         nodes * candidate.gpus_per_node: f"{nodes} x {candidate.instance_type}"
-        for candidate in reversed(case.field.candidates)
+        for candidate in reversed(context.candidate_list.candidates)
     }
 
 

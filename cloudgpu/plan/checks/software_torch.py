@@ -47,15 +47,15 @@ class Wheels:
 
 
 @rule("torch", "A PyTorch build that does not support the GPU fails at its first operation, after the launch.")
-def torch_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
+def torch_unfit(inputs: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types if the newest allowed PyTorch release does not support their GPU."""
-    python = question.recipe.environment.python
-    if python is None or question.rehearsed:
+    python = inputs.recipe.environment.python
+    if python is None or inputs.rehearsed:
         return
-    gpu = question.catalog.gpus[instance_type.gpu]
-    problem = torch_misfit(python, gpu, question.software.torch)
+    gpu = inputs.catalog.gpus[instance_type.gpu]
+    problem = torch_misfit(python, gpu, inputs.software.torch)
     if problem:
-        yield Reason(f"{problem} ({instance_type.name})", nearest_build(python, gpu, question.software.torch))
+        yield Reason(f"{problem} ({instance_type.name})", nearest_build(python, gpu, inputs.software.torch))
 
 
 def torch_misfit(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> str:

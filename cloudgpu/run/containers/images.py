@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cloudgpu.catalog.images import unpacked_gib
+from cloudgpu.catalog.catalog import unpacked_gib
 from cloudgpu.decoding import decode_as, describe_error
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.containers import DockerEngine, ImageName, parse_image_name

@@ -6,7 +6,7 @@ Before CreateImage a bake is an `up`, and after it a `down`; other tests kill bo
 import boto3
 import pytest
 
-from cloudgpu.app.images.bake import bake_cluster_name
+from cloudgpu.app.images import bake_cluster_name
 from cloudgpu.state.record_store import RecordStore
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]

@@ -11,7 +11,7 @@ from cloudgpu.ledger.store import open_ledger
 from cloudgpu.rehearsal import client
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, connect_all, run_on_all
-from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.nodes import stored_inventory
 from cloudgpu.state.record_store import RecordStore
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]

@@ -46,3 +46,10 @@ def test_files_listed_on_the_architecture_page_exist_and_are_on_the_page_about_s
     assert {name for name, _ in names} <= NAMES | {"live"}  # written by scripts/live only
     page = (ROOT / "docs/reference/state-files.md").read_text(encoding="utf-8")
     assert [name for name, _ in names if f"`{name}" not in page] == []
+
+
+def test_modules_named_on_the_page_about_state_files_exist():
+    page = (ROOT / "docs/reference/state-files.md").read_text(encoding="utf-8")
+    modules = {name.removeprefix("cloudgpu/") for name in re.findall(r"`([a-z_/]+\.py)`", page)}
+    assert modules
+    assert {name for name in modules if not (ROOT / "cloudgpu" / name).is_file()} == set()

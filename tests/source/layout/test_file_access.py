@@ -44,7 +44,6 @@ ALLOWED = {
     "app/planning/plan_files.py": (1, "data that travel with cloudgpu"),
     "app/planning/registry_http.py": (1, "given the text of a file, not its path"),
     "state/user_ssh_config.py": (1, "a new temporary file that is renamed into place"),
-    "catalog/images.py": (1, "data that travel with cloudgpu"),
     "catalog/catalog.py": (1, "data that travel with cloudgpu"),
     "aws/session/credentials.py": (2, "data of botocore, which opens them in the same way"),
     "cli/terminal/output.py": (1, "os.devnull"),

@@ -70,7 +70,7 @@ ALLOWED = {
     # constant variable names, followed by quoted values
     ("backends/aws/engines.py", "name"),
     ("cli/render/rehearsal.py", "name"),
-    ("recipe/rules/launch.py", "name"),
+    ("recipe/launch_rules.py", "name"),
     ("cli/render/rehearsal.py", "' '.join(unset)"),
     # names of options in messages
     ("recipe/matrix.py", "name"),

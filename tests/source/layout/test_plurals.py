@@ -26,12 +26,12 @@ CHECKED = {
     "cli/commands/cost.py": "report.omitted",
     "node/agent/gang/spec.py": "gang.nodes",
     "plan/checks/launch.py": "total",
-    "plan/checks/market_and_budget.py": "nodes",
+    "plan/checks/account_and_market.py": "nodes",
     "recipe/matrix.py": "count",
     "rehearsal/nodes/fleet.py": "LIMIT_DAYS",
     "run/containers/images.py": "len(agents)",
     "ssh/fanout.py": "nodes",
-    "state/node_logs.py": "len(saved)",
+    "state/nodes.py": "len(saved)",
 }
 """Counts that cannot be 1 at that place, or whose singular the line before handles."""
 

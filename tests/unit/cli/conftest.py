@@ -10,7 +10,7 @@ from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.recipe.schema import Metric, Reference
 from cloudgpu.run.metrics import Measured
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from tests.cluster_records import cluster_record
 
 NOW = datetime(2026, 11, 21, 3, 30, tzinfo=UTC)

@@ -19,7 +19,7 @@ from cloudgpu.cli.terminal.signals import HANDLED_SIGNALS, Interruptions
 from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home
 from cloudgpu.state.record_store import RecordStore
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from cloudgpu.state.storage_records import StorageRecord, StorageRecords
 from tests.cluster_records import changed, cluster_record
 

@@ -11,7 +11,7 @@ from cloudgpu.app.matrix.outcome import MatrixOutcome, RowOutcome
 from cloudgpu.cli.render.matrix import exit_code, list_lines, outcome_lines
 from cloudgpu.recipe.schema import Metric
 from cloudgpu.run.metrics import Measured
-from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
+from cloudgpu.state.run_records import MatrixRecord, MatrixRow
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PAGE = Path(__file__).parents[3] / "docs/reference/json.md"

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from cloudgpu.app.diagnostics.doctor import Diagnosis, DiagnosticReport
+from cloudgpu.app.diagnostics import Diagnosis, DiagnosticReport
 from cloudgpu.app.matrix.outcome import MatrixOutcome, RowOutcome
 from cloudgpu.app.planning.catalog_refresh import CatalogReading, CatalogStatus, RefreshResult, UnreadPart
 from cloudgpu.app.planning.quota_report import quota_report_lines, report_subjects
@@ -37,7 +37,7 @@ from cloudgpu.rehearsal.client import NodeInfo, RehearsalClient, RehearsalStatus
 from cloudgpu.rehearsal.faults.scripts import FaultScript
 from cloudgpu.run.metrics import Measured
 from cloudgpu.state.catalog_snapshots import History, SnapshotEntry
-from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
+from cloudgpu.state.run_records import MatrixRecord, MatrixRow
 from tests.screens import screens
 
 HERE = Path(__file__).parent
@@ -228,7 +228,7 @@ def test_matrix_show():
     check("matrix-show", lambda width: matrix.outcome_lines(matrix_outcome(), width))
 
 
-def question() -> PlannerInput:
+def planner_input() -> PlannerInput:
     quickstart = loader.load(HERE.parents[2] / "recipes" / "quickstart" / "recipe.yaml")
     quotas = {("us-east-1", "P"): VcpuHeadroom(384, 0, NOW)}
     return PlannerInput(
@@ -242,12 +242,12 @@ def question() -> PlannerInput:
 
 
 def test_plan():
-    planned = planner.build_plan(question())
+    planned = planner.build_plan(planner_input())
     check("plan", lambda width: plan.plan_lines(planned, "quickstart-1", width))
 
 
 def test_plan_summary():
-    planned = planner.build_plan(question())
+    planned = planner.build_plan(planner_input())
     check("plan-summary", lambda width: plan.plan_summary(planned, "", "cloudgpu plan quickstart", width))
 
 
@@ -264,7 +264,7 @@ def test_plan_on_hosts():
 
 
 def test_offers():
-    asked = question()
+    asked = planner_input()
     planned = planner.build_plan(asked)
     check("offers", lambda width: offers.offers_lines(planned, asked, explain_candidates(asked), width))
 

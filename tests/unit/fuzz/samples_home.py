@@ -4,14 +4,13 @@ from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+from cloudgpu.app.planning import plan_files
 from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, Retirement, TypeFacts
 from cloudgpu.launch.inventory import Node
-from cloudgpu.plan import saved_plan
 from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.state.catalog_snapshots import SnapshotEntry
-from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import MatrixRecord, MatrixRow, RunRecord
 from cloudgpu.state.storage_records import AttachedStorage, StorageRecord
 from tests.cluster_records import cluster_record
 from tests.manual_clock import ManualClock
@@ -154,12 +153,12 @@ CANDIDATE = Candidate(
     beside=(DISK,),
     source="AWS price list",
 )
-PLAN = saved_plan.StoredPlan(
+PLAN = plan_files.StoredPlan(
     NOW.isoformat(),
     "1.0",
     "/r/recipe.yaml",
     ("nodes=2",),
     "us-east-1",
-    saved_plan.PlanInputs("aws", "123456789012", "", "r", "w", "c"),
+    plan_files.PlanInputs("aws", "123456789012", "", "r", "w", "c"),
     {"nodes": 2, "ranks_per_node": 1, "expiry_s": 3600, "starts_at": None, "candidates": [CANDIDATE.as_json()]},
 )

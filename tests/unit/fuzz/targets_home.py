@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cloudgpu.app.clusters import status
+from cloudgpu.app.planning import plan_files
 from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.snapshot import CatalogSnapshot, merge_snapshots, parse_snapshot, to_document
@@ -27,7 +28,6 @@ from cloudgpu.errors import NewerFormatError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.ledger.entry import from_text, to_text
 from cloudgpu.paths import Home
-from cloudgpu.plan import saved_plan
 from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.settings.sources import _file
@@ -35,10 +35,9 @@ from cloudgpu.state import user_ssh_config
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots, SnapshotEntry
 from cloudgpu.state.cluster_record import ClusterRecord, file_content
 from cloudgpu.state.cooldowns import Cooldowns
-from cloudgpu.state.inventories import stored_inventory
-from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords
+from cloudgpu.state.nodes import stored_inventory
 from cloudgpu.state.record_store import RecordStore
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import MatrixRecord, MatrixRecords, RunRecord
 from cloudgpu.state.storage_records import StorageRecord, StorageRecords
 from cloudgpu.targets import TARGETS as CLOUD_TARGETS
 from tests.manual_clock import ManualClock
@@ -239,24 +238,24 @@ def _lease(content: bytes) -> None:
 
 
 def _plan_file(content: bytes) -> None:
-    _check_plan(saved_plan.parse_saved_plan(content.decode("utf-8", "replace"), "a.plan"))
+    _check_plan(plan_files.parse_saved_plan(content.decode("utf-8", "replace"), "a.plan"))
 
 
 def _sealed_plan(value: Any) -> None:
     """Return a plan with a correct hash for any content: the hash detects accidents, not tampering."""
     if isinstance(value, dict):
-        value = {**value, "sha256": saved_plan._checksum(value)}
-    _check_plan(saved_plan.parse_saved_plan(json.dumps(value), "a.plan"))
+        value = {**value, "sha256": plan_files._checksum(value)}
+    _check_plan(plan_files.parse_saved_plan(json.dumps(value), "a.plan"))
 
 
-def _check_plan(plan: saved_plan.StoredPlan) -> None:
-    conforms(saved_plan.StoredPlan, plan)
+def _check_plan(plan: plan_files.StoredPlan) -> None:
+    conforms(plan_files.StoredPlan, plan)
     for one in plan.candidates:
         conforms(Candidate, one)
         assert one.node_hourly_usd >= 0
         hourly_usd(one.beside)
-    assert saved_plan.parse_saved_plan(saved_plan.format_saved_plan(plan), "a.plan") == plan
-    list(saved_plan._input_changes(plan.world, PLAN.world))
+    assert plan_files.parse_saved_plan(plan_files.format_saved_plan(plan), "a.plan") == plan
+    list(plan_files._input_changes(plan.world, PLAN.world))
 
 
 def _program_list(text: str) -> None:
@@ -388,12 +387,12 @@ TARGETS = (
     Target("lease", files(_HOLDER), _lease),
     Target(
         "plan file",
-        st.one_of(files(json.loads(saved_plan.format_saved_plan(PLAN))), spoiled(saved_plan.format_saved_plan(PLAN))),
+        st.one_of(files(json.loads(plan_files.format_saved_plan(PLAN))), spoiled(plan_files.format_saved_plan(PLAN))),
         _plan_file,
     ),
     Target(
         "sealed plan",
-        values({k: v for k, v in json.loads(saved_plan.format_saved_plan(PLAN)).items() if k != "sha256"}),
+        values({k: v for k, v in json.loads(plan_files.format_saved_plan(PLAN)).items() if k != "sha256"}),
         _sealed_plan,
         (UsageError,),
     ),

@@ -11,8 +11,8 @@ from cloudgpu.errors import RecipeError
 from cloudgpu.launch.inter_node_ssh import subnet
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.launch.launchers.registry import LAUNCHERS, launch
-from cloudgpu.recipe.rules.text import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Launch, Recipe
+from cloudgpu.recipe.text_rules import LAUNCHER_VARIABLES
 from tests.unit.launch.test_torchrun import CTX, GOLDEN, nodes
 
 HERE = replace(CTX, run_dir="/home/ubuntu/.cloudgpu/runs/digits-7f3a")

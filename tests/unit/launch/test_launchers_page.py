@@ -7,7 +7,7 @@ import yaml
 
 from cloudgpu.launch.launchers.registry import launch
 from cloudgpu.recipe.loader import validate_recipe
-from cloudgpu.recipe.rules.text import LAUNCHER_VARIABLES
+from cloudgpu.recipe.text_rules import LAUNCHER_VARIABLES
 from tests.documentation import blocks_for
 from tests.unit.launch.test_every_launcher import CONTAINED
 from tests.unit.launch.test_torchrun import nodes

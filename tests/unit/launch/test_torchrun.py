@@ -12,8 +12,8 @@ from cloudgpu.launch.launchers.registry import launch, launcher
 from cloudgpu.launch.launchers.torchrun import torchrun
 from cloudgpu.launch.ports import gang_port, master_port
 from cloudgpu.launch.ranks import LaunchContext
-from cloudgpu.recipe.rules.text import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.text_rules import LAUNCHER_VARIABLES
 
 RESERVED = LAUNCHER_VARIABLES["torchrun"]
 GOLDEN = Path(__file__).parent / "golden"

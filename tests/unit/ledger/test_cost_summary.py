@@ -310,9 +310,9 @@ def test_events_written_by_older_version_are_included(ledger, make_spending):
 
 
 def database_row(spending: Any) -> dict[str, object]:
-    from cloudgpu.ledger import rows
+    from cloudgpu.ledger import schema
 
-    return rows.opened_row(spending, 1)
+    return schema.opened_row(spending, 1)
 
 
 def test_summary_with_old_rules_version_is_recomputed(ledger, make_spending, monkeypatch):

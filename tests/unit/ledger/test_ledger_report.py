@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.ledger.attribution import RunInterval
-from cloudgpu.ledger.billing import Charge, apportion, entry_usd
+from cloudgpu.ledger.billing import Charge, RunInterval, apportion, entry_usd
 from cloudgpu.ledger.billing import charges as charges_of
 from cloudgpu.ledger.entry import Surcharge
 from cloudgpu.ledger.report import By, ReportQuery, ReportRow, report

@@ -14,11 +14,11 @@ from cloudgpu.catalog.prices import other_price
 from cloudgpu.ledger.billing import MINIMUM_S
 from cloudgpu.plan import planner
 from cloudgpu.plan.costs import SHORTEST_CHARGE_S, CostItem, items_besides_nodes, total_usd, unpriced
-from cloudgpu.plan.named_resources import DatasetSeen, NamedResources
+from cloudgpu.plan.named_resources import DatasetSeen, Lookups
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
+from cloudgpu.recipe import rules
 from cloudgpu.recipe.document import field_problems
-from cloudgpu.recipe.rules import registry as rules
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()
@@ -159,9 +159,9 @@ def test_work_without_a_known_rate_is_rejected(metrics, metric, message):
     assert (problem.path, problem.message) == (("work", "metric"), message)
 
 
-def seen(**changes) -> NamedResources:
+def seen(**changes) -> Lookups:
     values = {"presence": "there", "size_bytes": 500 * 10**9, "region": "eu-west-1", **changes}
-    return NamedResources(datasets={"digits": DatasetSeen(**values)})
+    return Lookups(datasets={"digits": DatasetSeen(**values)})
 
 
 DATA = [{"name": "digits", "from": "s3://bucket/digits", "to": "/data"}]
@@ -169,18 +169,18 @@ DATA = [{"name": "digits", "from": "s3://bucket/digits", "to": "/data"}]
 
 def test_cross_region_data_transfer_is_charged_once_per_node():
     one = recipe(resources={"instance_type": "p3dn.24xlarge", "nodes": 2}, data=DATA)
-    plain, far = make(one), make(one, Quotes(survey=seen()))
+    plain, far = make(one), make(one, Quotes(lookups=seen()))
     (line,) = [item for item in far.costs if item.kind == "transfer"]
     assert (line.label, line.usd, line.per) == ("2 copies of digits from eu-west-1", Decimal(20), "once")
     assert far.worst_case_usd == plain.worst_case_usd + 20
     assert far.hourly_usd == plain.hourly_usd
-    assert make(one, Quotes(survey=seen(region="us-east-1"))).costs == plain.costs
-    assert make(one, Quotes(survey=seen(region=""))).costs == plain.costs
+    assert make(one, Quotes(lookups=seen(region="us-east-1"))).costs == plain.costs
+    assert make(one, Quotes(lookups=seen(region=""))).costs == plain.costs
 
 
 @pytest.mark.parametrize("changes", [{"size_bytes": None}, {"whole": False}, {"region": "ap-southeast-5"}])
 def test_data_of_unknown_size_or_price_is_listed_as_unpriced(changes):
-    plan = make(recipe(data=DATA), Quotes(survey=seen(**changes)))
+    plan = make(recipe(data=DATA), Quotes(lookups=seen(**changes)))
     assert plan.unpriced == (f"1 copy of digits from {changes.get('region', 'eu-west-1')}",)
     assert plan.worst_case_usd == make(recipe(data=DATA)).worst_case_usd
 

@@ -33,8 +33,8 @@ def asked(quotes: Quotes | None = None, **resources) -> PlannerInput:
     return PlannerInput(recipe, "aws", CATALOG, quotes or Quotes(), "us-east-1", date(2026, 8, 1))
 
 
-def rules_of(question: PlannerInput) -> dict[str, int]:
-    return {group.rule: group.count for group in group_by_rule(explain_candidates(question)) if not group.kept}
+def rules_of(planner_input: PlannerInput) -> dict[str, int]:
+    return {group.rule: group.count for group in group_by_rule(explain_candidates(planner_input)) if not group.kept}
 
 
 def test_accepted_candidates_have_a_position_and_a_rule():
@@ -54,14 +54,14 @@ def test_recently_refused_candidate_is_ordered_last_with_cool_down_rule():
 
 def test_rejected_types_regions_and_zones_are_counted_by_rule():
     quotes = Quotes(zones={("p3dn.24xlarge", "us-east-1"): ("us-east-1c", "us-east-1d", "us-east-1-bos-1a")}, live=True)
-    question = asked(
+    planner_input = asked(
         quotes, any_of=["V100:8", "p3.16xlarge"], regions=["us-east-1", "eu-central-1"], zones=["us-east-1c"]
     )
-    found = rules_of(question)
+    found = rules_of(planner_input)
     assert found["retired"] == 1
     assert found["zone"] == 2
     assert found["offered"] >= 1
-    out = [one for one in explain_candidates(question) if one.rule == "zone"]
+    out = [one for one in explain_candidates(planner_input) if one.rule == "zone"]
     assert {one.zone: one.why for one in out} == {
         "us-east-1d": "the recipe allows only us-east-1c",
         "us-east-1-bos-1a": "us-east-1-bos-1a is a local zone outside the data centers of us-east-1 and costs more",
@@ -94,23 +94,25 @@ OPTIONS = [*list(CATALOG.types)[::7], "V100:8", "T4:4", "A100:8", "p3.16xlarge",
     st.sampled_from(["order", "price", "speed", "region", "spot"]),
 )
 def test_explanation_covers_all_plan_candidates_and_every_type(specs, regions, prefer):
-    question = asked(any_of=specs, regions=regions, prefer=prefer)
-    plan = planner.build_plan(question)
-    found = explain_candidates(question)
+    planner_input = asked(any_of=specs, regions=regions, prefer=prefer)
+    plan = planner.build_plan(planner_input)
+    found = explain_candidates(planner_input)
     kept = [(one.instance_type, one.zone, one.market) for one in found if one.kept]
     assert kept == [one.key for one in plan.candidates]
     assert [one.place for one in found if one.kept] == list(range(1, len(kept) + 1))
     assert all(one.why and one.rule for one in found)
-    assert {one.instance_type for one in found} == {kind.name for kind in question.types} or not question.regions
+    assert {one.instance_type for one in found} == {
+        kind.name for kind in planner_input.types
+    } or not planner_input.regions
     assert sum(group.count for group in group_by_rule(found)) == len(found)
 
 
 def test_offers_table_matches_expected_text():
     quotes = Quotes(quotas={("us-east-1", "L-417A185B"): VcpuHeadroom(384, 96)})
-    question = asked(quotes, any_of=["V100:8", "p3.16xlarge"], regions=["us-east-1", "eu-central-1", "eu-north-1"])
-    plan = planner.build_plan(question)
+    planner_input = asked(quotes, any_of=["V100:8", "p3.16xlarge"], regions=["us-east-1", "eu-central-1", "eu-north-1"])
+    plan = planner.build_plan(planner_input)
     assert (
-        "\n".join(offers_lines(plan, question, explain_candidates(question)))
+        "\n".join(offers_lines(plan, planner_input, explain_candidates(planner_input)))
         == """\
 tiny: 2 candidates for 2 nodes
 
@@ -127,7 +129,7 @@ rejected: 1 [retired]
     p3.16xlarge: AWS retired p3.16xlarge on 2025-12-20, and it can no longer be launched; its successor is \
 p3dn.24xlarge"""
     )
-    told = offers_json(plan, question, explain_candidates(question))
+    told = offers_json(plan, planner_input, explain_candidates(planner_input))
     assert told["candidates"][0]["quota"] == {
         "code": "L-417A185B",
         "name": "Running On-Demand P instances",
@@ -141,16 +143,20 @@ p3dn.24xlarge"""
 
 
 def test_unreported_quota_is_shown_as_unknown_not_zero():
-    question = asked(gpu="V100:8")
-    plan = planner.build_plan(question)
-    assert "192 needed, headroom unknown" in "\n".join(offers_lines(plan, question, explain_candidates(question)))
-    (first, *_) = offers_json(plan, question, explain_candidates(question))["candidates"]
+    planner_input = asked(gpu="V100:8")
+    plan = planner.build_plan(planner_input)
+    assert "192 needed, headroom unknown" in "\n".join(
+        offers_lines(plan, planner_input, explain_candidates(planner_input))
+    )
+    (first, *_) = offers_json(plan, planner_input, explain_candidates(planner_input))["candidates"]
     assert (first["quota"]["limit_vcpus"], first["quota"]["free_vcpus"]) == (None, None)
 
 
 def test_rejected_recipe_still_produces_valid_offers_json():
-    question = asked(any_of=["p3.16xlarge", "V100:8"], regions=["eu-central-1"])
-    told = json.loads(json.dumps(offers_json(planner.build_plan(question), question, explain_candidates(question))))
+    planner_input = asked(any_of=["p3.16xlarge", "V100:8"], regions=["eu-central-1"])
+    told = json.loads(
+        json.dumps(offers_json(planner.build_plan(planner_input), planner_input, explain_candidates(planner_input)))
+    )
     assert told["candidates"] == []
     assert any(finding["remedies"] for finding in told["findings"])
     assert {rule["rule"] for rule in told["rules"]} >= {"retired", "offered"}
@@ -158,8 +164,8 @@ def test_rejected_recipe_still_produces_valid_offers_json():
 
 @pytest.mark.parametrize("resources", [{"gpu": "H900:8"}, {"instance_type": "x.large"}])
 def test_unknown_hardware_produces_an_empty_explanation(resources):
-    question = asked(**resources)
-    assert explain_candidates(question) == ()
-    assert list(explanation_lines(planner.build_plan(question), ())) == [
+    planner_input = asked(**resources)
+    assert explain_candidates(planner_input) == ()
+    assert list(explanation_lines(planner.build_plan(planner_input), ())) == [
         "there are no offers: the catalog does not contain the hardware that tiny requests"
     ]

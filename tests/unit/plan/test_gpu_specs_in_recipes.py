@@ -8,7 +8,7 @@ from cloudgpu.catalog import load
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.recipe.rules import registry as rules
+from cloudgpu.recipe import rules
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()

@@ -12,7 +12,7 @@ from cloudgpu.plan import costs, planner
 from cloudgpu.plan.candidates.candidate_list import SORT_RULES
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.recipe.rules import registry as rules
+from cloudgpu.recipe import rules
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()

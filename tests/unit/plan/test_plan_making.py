@@ -438,9 +438,9 @@ def test_candidates_follow_the_order_of_requested_regions():
 
 
 def test_default_region_is_used_only_if_recipe_has_no_regions():
-    question = PlannerInput(recipe(), "aws", CATALOG, Quotes(), "eu-west-1", TODAY)
-    assert question.regions == ("eu-west-1",)
-    assert replace(question, recipe=on(gpu="V100:8", regions=["us-west-2"])).regions == ("us-west-2",)
+    inputs = PlannerInput(recipe(), "aws", CATALOG, Quotes(), "eu-west-1", TODAY)
+    assert inputs.regions == ("eu-west-1",)
+    assert replace(inputs, recipe=on(gpu="V100:8", regions=["us-west-2"])).regions == ("us-west-2",)
 
 
 def test_plan_json_stores_money_as_strings():

@@ -46,8 +46,10 @@ def asked(one, *, target="aws", quotes=None, catalog=CATALOG):
 
 
 def make(one, **world) -> Plan:
-    question = asked(one, **world)
-    return suggestions.with_remedies(planner.plan_with_findings(question), question, planner.plan_with_findings)
+    planner_input = asked(one, **world)
+    return suggestions.with_remedies(
+        planner.plan_with_findings(planner_input), planner_input, planner.plan_with_findings
+    )
 
 
 def applied(one, command, *, rehearsal=False):
@@ -145,17 +147,17 @@ def test_number_of_suggestions_is_limited_and_all_are_distinct():
 def test_number_of_trial_plans_is_bounded():
     tried = []
 
-    def counted(question):
-        tried.append(question)
-        return planner.plan_with_findings(question)
+    def counted(planner_input):
+        tried.append(planner_input)
+        return planner.plan_with_findings(planner_input)
 
     worst = recipe(
         resources={"instance_type": "p3.16xlarge", "nodes": 1000, "regions": ["us-east-1"], "driver": 470},
         environment={"python": {"requirements": ["torch"]}},
         budget={"max_usd": 1},
     )
-    question = asked(worst, quotes=Quotes(live=True, quotas={("us-east-1", "L-417A185B"): VcpuHeadroom(0, 0)}))
-    suggestions.with_remedies(planner.plan_with_findings(question), question, counted)
+    planner_input = asked(worst, quotes=Quotes(live=True, quotas={("us-east-1", "L-417A185B"): VcpuHeadroom(0, 0)}))
+    suggestions.with_remedies(planner.plan_with_findings(planner_input), planner_input, counted)
     assert len(tried) < 250
 
 
@@ -164,8 +166,10 @@ def test_suggested_region_whose_quota_was_not_read_says_so():
     headroom = {("us-east-1", "L-417A185B"): VcpuHeadroom(0, 0)}
     with_quota = {**headroom, ("us-west-2", "L-417A185B"): VcpuHeadroom(960, 0)}
     for quotas, ending in ((headroom, "in us-west-2, quota unknown"), (with_quota, "in us-west-2")):
-        question = asked(refused, quotes=Quotes(live=True, quotas=quotas))
-        plan = suggestions.with_remedies(planner.plan_with_findings(question), question, planner.plan_with_findings)
+        planner_input = asked(refused, quotes=Quotes(live=True, quotas=quotas))
+        plan = suggestions.with_remedies(
+            planner.plan_with_findings(planner_input), planner_input, planner.plan_with_findings
+        )
         (elsewhere,) = [remedy for remedy in plan.remedies if remedy.command == "--set resources.regions=us-west-2"]
         assert elsewhere.gets.endswith(ending)
 
@@ -187,13 +191,13 @@ def test_invalid_or_redundant_edit_yields_no_recipe():
 
 
 def test_substitute_types_are_offered_in_region_and_pass_all_rules():
-    question = asked(recipe(resources={"instance_type": "p3.16xlarge"}))
-    found = list(substitutes(question))
+    planner_input = asked(recipe(resources={"instance_type": "p3.16xlarge"}))
+    found = list(substitutes(planner_input))
     by_kinship = {kinship: [kind.name for one, kind in found if one == kinship] for kinship, _ in found}
     assert by_kinship["same GPU"] == ["p3dn.24xlarge"]
     assert by_kinship["same size"][0] == by_kinship["as much memory"][0] == "g4dn.metal"
     assert all("us-east-1" in kind.on_demand_usd and not kind.retired for _, kind in found)
-    old = replace(question, recipe=recipe(environment={"container": {"image": "nvcr.io/nvidia/caffe2:18.08-py3"}}))
+    old = replace(planner_input, recipe=recipe(environment={"container": {"image": "nvcr.io/nvidia/caffe2:18.08-py3"}}))
     assert {kind.gpu for _, kind in substitutes(old)} <= {"V100", "T4"}
 
 
@@ -210,8 +214,8 @@ def test_comparable_aws_type_is_suggested_for_non_aws_type():
 
 
 def test_other_regions_are_sorted_by_price():
-    question = asked(recipe(resources={"instance_type": "p3dn.24xlarge", "regions": ["ap-northeast-1"]}))
-    found = offered_elsewhere(question)
+    planner_input = asked(recipe(resources={"instance_type": "p3dn.24xlarge", "regions": ["ap-northeast-1"]}))
+    found = offered_elsewhere(planner_input)
     prices = [CATALOG.types["p3dn.24xlarge"].on_demand_usd[region] for region in found]
     assert prices == sorted(prices)
     assert "ap-northeast-1" not in found

@@ -10,8 +10,8 @@ from packaging.specifiers import SpecifierSet
 
 from cloudgpu.backends.aws.clusters.launch_attempt import node_kind
 from cloudgpu.catalog import load
+from cloudgpu.catalog.catalog import bare_image, carried_driver, driver_for
 from cloudgpu.catalog.compatibility import FabricMinimum, FrameworkImage, NgcMonth, Software, TorchWheels, software
-from cloudgpu.catalog.images import bare_image, carried_driver, driver_for
 from cloudgpu.node.bootstrap import bootstrap_script
 from cloudgpu.node.bootstrap.rendering import EFA_INSTALLER
 from cloudgpu.plan import planner
@@ -76,8 +76,8 @@ def required(*lines, resources=None, **more):
 
 
 def thrown_out(one, **world):
-    question = asked(one, **world)
-    return {reason.check for reason in exclusions.type_exclusions(question, question.types[0])}
+    planner_input = asked(one, **world)
+    return {reason.check for reason in exclusions.type_exclusions(planner_input, planner_input.types[0])}
 
 
 def found(one, **world):
@@ -156,8 +156,8 @@ def test_unknown_container_image_is_reported_as_unknown():
 
 
 def test_suggested_image_tags_exist_and_support_the_gpu():
-    question = asked(recipe(), known=software())
-    choices = lambda image, gpu: list(container_choices(image, GPUS[gpu], question))  # noqa: E731
+    planner_input = asked(recipe(), known=software())
+    choices = lambda image, gpu: list(container_choices(image, GPUS[gpu], planner_input))  # noqa: E731
     assert choices("nvcr.io/nvidia/pytorch:25.03-py3", "V100")[0] == "nvcr.io/nvidia/pytorch:24.12-py3"
     # TensorFlow 1 ended with 23.03, so that there is no 24.12 of it.
     assert choices("nvcr.io/nvidia/tensorflow:25.03-tf1-py3", "V100")[0] == "nvcr.io/nvidia/tensorflow:23.03-tf1-py3"

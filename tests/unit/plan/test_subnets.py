@@ -128,10 +128,10 @@ def test_zone_that_the_recipe_does_not_allow_does_not_exclude_a_full_subnet():
 
 
 def planned(found, resources=ONE_ZONE, **settings):
-    return question(found, resources, **settings)[1]
+    return planner_input(found, resources, **settings)[1]
 
 
-def question(found, resources=ONE_ZONE, **settings):
+def planner_input(found, resources=ONE_ZONE, **settings):
     inputs = PlanInputs({"resources": resources}, Quotes(live=True, networks={"us-east-1": found}))
     plan = replace(inputs, network=NetworkRequest(**settings)).plan()
     return inputs, plan
@@ -219,8 +219,8 @@ def test_private_nodes_of_a_vpc_get_a_private_subnet():
 
 
 def test_explanation_names_the_rule_that_excluded_a_zone():
-    inputs, _ = question(network(subnet(2, zone="us-east-1d")), {**ONE_ZONE, "zones": [ZONE, "us-east-1d"]})
-    reasons = {verdict.zone: verdict.rule for verdict in explain_candidates(inputs.question()) if not verdict.kept}
+    inputs, _ = planner_input(network(subnet(2, zone="us-east-1d")), {**ONE_ZONE, "zones": [ZONE, "us-east-1d"]})
+    reasons = {verdict.zone: verdict.rule for verdict in explain_candidates(inputs.planner_input()) if not verdict.kept}
     assert reasons[ZONE] == "subnet"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.app.runs.datasets import read_manifest
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe.rules.data import find_unusable_name
+from cloudgpu.recipe.data_rules import find_unusable_name
 
 SHA = hashlib.sha256(b"").hexdigest()
 GOOD = ["a", "b/c.txt", "b/c", ".hidden", "a b", "ä/ö", "Ä/ö", "x" * 255, "a.parts", "...", "a\\b"]

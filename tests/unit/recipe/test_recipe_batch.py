@@ -3,8 +3,8 @@
 import pytest
 
 from cloudgpu.recipe.field_types import SizeGib
+from cloudgpu.recipe.launch_rules import samples_per_step
 from cloudgpu.recipe.loader import validate_recipe
-from cloudgpu.recipe.rules.launch import samples_per_step
 from cloudgpu.recipe.schema import Recipe
 
 

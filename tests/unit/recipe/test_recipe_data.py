@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.recipe.rules.registry import rule_problems
+from cloudgpu.recipe.rules import rule_problems
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import source_of
 

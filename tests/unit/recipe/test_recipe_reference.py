@@ -1,8 +1,7 @@
 from pathlib import Path
 
 from cloudgpu.recipe.documentation import markdown, schema
-from cloudgpu.recipe.fields import names_at
-from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.schema import Recipe, names_at
 
 ROOT = Path(__file__).parents[3]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cloudgpu.recipe.launch_sections import Endpoint
-from cloudgpu.recipe.rules.registry import rule_problems
+from cloudgpu.recipe.rules import rule_problems
 from cloudgpu.recipe.schema import Recipe
 
 

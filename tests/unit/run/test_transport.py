@@ -22,7 +22,7 @@ from cloudgpu.run.progress import Note
 from cloudgpu.run.stage import Staged
 from cloudgpu.run.start import start
 from cloudgpu.run.transport import NodeTransport, describe_transport, slowest
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from tests.fake_host import FakeHost, ScriptedResult
 from tests.manual_clock import ManualClock
 

@@ -13,8 +13,7 @@ from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, 
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.state.catalog_snapshots import History, SnapshotEntry
-from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import MatrixRecord, MatrixRow, RunRecord
 from cloudgpu.state.storage_records import AttachedStorage, StorageRecord
 from tests.cluster_records import changed, cluster_record
 

@@ -1,8 +1,8 @@
-"""A killed refresh leaves either the old or the new snapshot active; every snapshot can be restored."""
+"""A killed refresh leaves either the old or the new snapshot active; the snapshot before it can be restored."""
 
 import fcntl
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -11,7 +11,7 @@ from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.state import documents as module
-from cloudgpu.state.catalog_snapshots import MAX_SNAPSHOTS, CatalogSnapshots, known_catalog
+from cloudgpu.state.catalog_snapshots import INDEX, SNAPSHOT, CatalogSnapshots, History, SnapshotEntry, known_catalog
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PLACE = "p3dn.24xlarge", "us-east-1"
@@ -48,7 +48,7 @@ def test_shipped_catalog_is_used_without_snapshot(home, kept):
     assert not (home.root / "catalog").exists()
 
 
-def test_revert_activates_any_earlier_snapshot(home, kept):
+def test_revert_activates_the_snapshot_before_and_the_one_after(home, kept):
     first, second = add(kept, 30), add(kept, 40)
     assert [(one.number, one.after) for one in (first, second)] == [(1, 0), (2, 1)]
     assert price(home) == "40"
@@ -61,8 +61,9 @@ def test_revert_activates_any_earlier_snapshot(home, kept):
     kept.revert(1)
     third = add(kept, 50)
     assert (third.number, third.after) == (3, 1), "what was gone back from is not overwritten"
-    assert [one.summary for one in kept.history().entries] == ["to 30", "to 40", "to 50"]
+    assert [one.summary for one in kept.history().entries] == ["to 30", "to 50"]
     assert kept.history().entry(3) == third
+    assert kept.revert(None) == (3, 1)
 
 
 def test_revert_to_missing_snapshot_raises_usage_error(kept):
@@ -127,21 +128,39 @@ def test_concurrent_refreshes_are_serialized(home, kept):
     assert [(one.summary, one.after) for one in kept.history().entries] == [("to 30", 0), ("second", 1)]
 
 
-def test_last_twenty_snapshots_and_active_snapshot_are_kept(home, kept):
-    for usd in range(1, MAX_SNAPSHOTS + 3):
+def stored_numbers(home):
+    return {int(path.stem[-4:]) for path in home.catalog("aws").root.glob("overlay-*.json")}
+
+
+def test_refresh_keeps_only_the_snapshot_that_was_active_before(home, kept):
+    for usd in (30, 40, 50):
         add(kept, usd)
-    kept.revert(4)
-    add(kept, 99)
-    kept.revert(4)
-    for usd in range(MAX_SNAPSHOTS):
-        entry = kept.add(lambda before: (before, "same", []), at=NOW + timedelta(days=usd), regions=[PLACE[1]]).entry
-        kept.revert(4)
-    numbers = [one.number for one in kept.history().entries]
-    assert numbers[0] == 4
-    assert numbers[1:] == list(range(entry.number - MAX_SNAPSHOTS + 1, entry.number + 1))
-    assert price(home) == "4"
-    files = {int(path.stem[-4:]) for path in home.catalog("aws").root.glob("overlay-*.json")}
-    assert files == set(numbers)
+    assert [one.number for one in kept.history().entries] == [2, 3]
+    assert stored_numbers(home) == {2, 3}
+    assert kept.revert(None) == (3, 2)
+    with pytest.raises(UsageError, match="there is no snapshot 1 for aws"):
+        kept.revert(None)
+    assert stored_numbers(home) == {2, 3}, "a revert deletes nothing"
+    kept.revert(0)
+    assert add(kept, 60).number == 4
+    assert stored_numbers(home) == {4}, "the bundled catalog was active before"
+    assert kept.revert(None) == (4, 0)
+
+
+def test_snapshots_of_earlier_versions_stay_until_the_next_refresh(home, kept):
+    """Earlier versions kept twenty snapshots."""
+    paths = home.catalog("aws")
+    entries = tuple(SnapshotEntry(n, NOW, "1", (PLACE[1],), n - 1, f"to {n}", ()) for n in range(1, 21))
+    for entry in entries:
+        SNAPSHOT.write(paths.snapshot(entry.number), snapshot(entry.number))
+    INDEX.write(paths.index, History(20, entries))
+    assert [one.number for one in kept.history().entries] == list(range(1, 21))
+    assert kept.revert(7) == (20, 7)
+    assert price(home) == "7"
+    assert add(kept, 99).after == 7
+    assert stored_numbers(home) == {7, 21}
+    assert kept.revert(None) == (21, 7)
+    assert price(home) == "7"
 
 
 DAMAGE = ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "current": 9, "entries": []}', '{"schema": 1, "current": 1}']

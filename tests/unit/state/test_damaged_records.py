@@ -5,13 +5,13 @@ import json
 import pytest
 
 from cloudgpu.app.clusters.status import list_cluster_statuses
+from cloudgpu.app.planning import plan_files as plan_file
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import StateError, UsageError
-from cloudgpu.plan import saved_plan as plan_file
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 from cloudgpu.state.cooldowns import Cooldowns
-from cloudgpu.state.inventories import stored_inventory
-from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords
+from cloudgpu.state.nodes import stored_inventory
+from cloudgpu.state.run_records import MatrixRecord, MatrixRecords
 from cloudgpu.state.storage_records import StorageRecord, StorageRecords
 
 CLUSTER = {

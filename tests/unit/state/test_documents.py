@@ -15,10 +15,9 @@ from cloudgpu.state.catalog_snapshots import INDEX, SNAPSHOT, CatalogSnapshots
 from cloudgpu.state.cluster_record import CLUSTER
 from cloudgpu.state.cooldowns import COOLDOWNS, Cooldowns
 from cloudgpu.state.documents import StateFile
-from cloudgpu.state.inventories import INVENTORY, save_inventory, stored_inventory
-from cloudgpu.state.matrix_records import MATRIX, MatrixRecords
+from cloudgpu.state.nodes import INVENTORY, save_inventory, stored_inventory
 from cloudgpu.state.record_store import RecordStore
-from cloudgpu.state.run_record import RUN
+from cloudgpu.state.run_records import MATRIX, RUN, MatrixRecords
 from cloudgpu.state.storage_records import STORAGE, StorageRecords
 from cloudgpu.state.user_ssh_config import SSH_CONFIG, SshFolder
 from tests.manual_clock import ManualClock

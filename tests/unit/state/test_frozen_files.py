@@ -10,9 +10,9 @@ from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.state import user_ssh_config
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 from cloudgpu.state.cooldowns import Cooldowns
-from cloudgpu.state.inventories import stored_inventory
-from cloudgpu.state.matrix_records import MatrixRecords
+from cloudgpu.state.nodes import stored_inventory
 from cloudgpu.state.record_store import RecordStore
+from cloudgpu.state.run_records import MatrixRecords
 from cloudgpu.state.storage_records import StorageRecords
 from tests.manual_clock import ManualClock
 from tests.unit.state import format1

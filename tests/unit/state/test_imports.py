@@ -7,7 +7,7 @@ PROGRAM = """
 import sys
 import cloudgpu.app.clusters.status
 from cloudgpu.paths import Home
-from cloudgpu.state import documents, inventories, matrix_records, storage_records, user_ssh_config
+from cloudgpu.state import documents, nodes, run_records, storage_records, user_ssh_config
 from cloudgpu.state.record_store import RecordStore
 from pathlib import Path
 assert RecordStore(Home(Path(sys.argv[1]))).runs()

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cloudgpu.state.node_logs import MOST_BYTES, mention, node_log, save_node_log
+from cloudgpu.state.nodes import MOST_BYTES, mention, node_log, save_node_log
 
 
 def test_log_of_a_node_is_saved_printable(tmp_path: Path) -> None:

@@ -38,8 +38,7 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.progress import Note
 from cloudgpu.state.catalog_snapshots import known_catalog
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.inventories import save_inventory, stored_inventory
-from cloudgpu.state.node_logs import mention
+from cloudgpu.state.nodes import mention, save_inventory, stored_inventory
 from cloudgpu.text import command
 
 _RANDOM = SystemRandom()

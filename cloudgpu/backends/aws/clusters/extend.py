@@ -41,7 +41,7 @@ from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.inventories import mark_booted_nodes, stored_inventory
+from cloudgpu.state.nodes import mark_booted_nodes, stored_inventory
 from cloudgpu.text import command, plural
 
 _TIMEOUT_S = 60.0

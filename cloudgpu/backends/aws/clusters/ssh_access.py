@@ -10,7 +10,7 @@ from cloudgpu.backends.lifecycle.reuse import IN_PLACE_OPERATIONS
 from cloudgpu.errors import BusyError, ConnectError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.inventories import stored_inventory
+from cloudgpu.state.nodes import stored_inventory
 
 
 def update_in_place(

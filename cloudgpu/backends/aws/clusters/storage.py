@@ -15,7 +15,7 @@ from cloudgpu.plan.network_access import GATEWAYS, NetworkRequest
 from cloudgpu.plan.plan import Candidate
 from cloudgpu.plan.subnets import choose_mount_subnets, mount_need
 from cloudgpu.recipe.schema import Make, Recipe, Storage
-from cloudgpu.recipe.storage_kinds import FILE_SYSTEMS, ZONAL
+from cloudgpu.recipe.sources import FILE_SYSTEMS, ZONAL
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.storage_records import AttachedStorage, unique_name

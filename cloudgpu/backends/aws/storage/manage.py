@@ -19,7 +19,7 @@ from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError,
 from cloudgpu.paths import bundled_folder
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.subnets import MountSubnets, mount_need, require_mount_subnets
-from cloudgpu.recipe.storage_kinds import FILE_SYSTEMS
+from cloudgpu.recipe.sources import FILE_SYSTEMS
 from cloudgpu.run.progress import Note
 from cloudgpu.state.identifiers import new_token, require_storage_name
 from cloudgpu.state.storage_records import StorageRecord, StorageRecords

@@ -9,7 +9,7 @@ from cloudgpu.app.access.cluster_nodes import find_cluster_nodes
 from cloudgpu.errors import BusyError, UsageError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home
-from cloudgpu.state.inventories import save_inventory
+from cloudgpu.state.nodes import save_inventory
 from cloudgpu.state.record_store import RecordStore
 from tests.cluster_records import changed, cluster_record
 from tests.manual_clock import ManualClock

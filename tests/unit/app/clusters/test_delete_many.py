@@ -10,7 +10,7 @@ from cloudgpu.backends.billing.cost_ledger import LenientLedger
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, LedgerError, TeardownError, UsageError
 from cloudgpu.run.progress import Note
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from tests.cluster_records import changed
 
 

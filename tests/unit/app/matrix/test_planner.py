@@ -5,13 +5,14 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from cloudgpu.app.matrix.planner import MatrixRequest, matrix_progress, plan_matrix
+from cloudgpu.app.runs.train import TrainRequest
 from cloudgpu.cli.render.matrix import plan_lines
 from cloudgpu.errors import PlanError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe import loader
 from cloudgpu.recipe.matrix import combinations, read_axes
 from cloudgpu.state.record_store import RecordStore
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from tests.cluster_records import cluster_record
 from tests.unit.app.plan_on import nowhere, plan_on
 
@@ -123,6 +124,11 @@ def test_service_recipe_is_rejected_in_a_matrix(plan, tmp_path):
         plan("kvstore=a,b")
 
 
+def shared(matrix, **more):
+    """Return the options that all runs of a matrix share."""
+    return TrainRequest(matrix.lead.plan, matrix.lead.path, matrix.lead.base, **more)
+
+
 def printed_lines(matrix, tmp_path, *, cluster=None, took_s=None):
     """Return the lines printed below the plan, before the confirmation prompt."""
     home = Home(tmp_path / "home")
@@ -130,7 +136,7 @@ def printed_lines(matrix, tmp_path, *, cluster=None, took_s=None):
     if took_s is not None:
         run = RunRecord("r", "c", "pair", "", "", "", "aws", NOW, state="succeeded", ended_at=NOW + took_s * SECOND)
         records.save_run(run)
-    request = MatrixRequest(matrix, matrix.lead.path, matrix.lead.base)
+    request = MatrixRequest(matrix, shared(matrix))
     progress = matrix_progress(request, lambda _: None, records, NOW)
     return plan_lines(matrix, progress, cluster, NOW)[2:]
 
@@ -168,9 +174,9 @@ def test_running_cluster_limits_the_time_of_the_matrix(plan, tmp_path):
 
 
 def test_matrix_name_depends_only_on_recipe_axes_and_sets(plan, tmp_path):
-    def name(*texts, **more):
+    def name(*texts, sets=(), **more):
         matrix = plan(*texts)
-        request = MatrixRequest(matrix, matrix.lead.path, matrix.lead.base, **more)
+        request = MatrixRequest(matrix, shared(matrix, **more), sets)
         records = RecordStore(Home(tmp_path / "home"))
         return matrix_progress(request, lambda _: None, records, NOW).record.name
 

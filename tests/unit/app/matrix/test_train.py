@@ -10,13 +10,13 @@ import pytest
 from cloudgpu.app.matrix.planner import MatrixPlan, MatrixRequest, PlannedRun
 from cloudgpu.app.matrix.train import MatrixRunner
 from cloudgpu.app.planning.planner import Planned
-from cloudgpu.app.runs.train import TrainingRun
+from cloudgpu.app.runs.train import TrainingRun, TrainRequest
 from cloudgpu.backends.aws.clusters.create import Requester
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, ConnectError, StateError, TeardownError, UsageError
 from cloudgpu.recipe.matrix import Axis, Combination
 from cloudgpu.recipe.schema import digest
-from cloudgpu.state.matrix_records import MatrixRecords
+from cloudgpu.state.run_records import MatrixRecords
 
 AXES = (Axis("way", ("a", "b", "c")), Axis("size", ("1",)))
 COMBINATIONS = tuple((("way", way), ("size", "1")) for way in "abc")
@@ -40,7 +40,10 @@ class MatrixHarness:
     def request(self, **more):
         runs = tuple(self.planned(values) for values in COMBINATIONS)
         lead = Planned(runs[0].plan, self.folder / "recipe.yaml", self.folder, None)
-        return MatrixRequest(MatrixPlan(lead, AXES, runs), lead.path, lead.base, **more)
+        matrix = {name: more.pop(name) for name in ("sets", "fail_fast", "again") if name in more}
+        return MatrixRequest(
+            MatrixPlan(lead, AXES, runs), TrainRequest(lead.plan, lead.path, lead.base, **more), **matrix
+        )
 
     def planned(self, values):
         params = {**dict(values), "base": self.base}
@@ -306,7 +309,7 @@ def test_cost_is_kept_when_another_process_deletes_the_cluster(harness, monkeypa
     def delete_elsewhere(context, cluster):
         context.clusters.delete(cluster.name, cluster.placement.region)
 
-    monkeypatch.setattr("cloudgpu.app.matrix.cluster.delete_or_wait", delete_elsewhere)
+    monkeypatch.setattr("cloudgpu.app.matrix.train.delete_or_wait", delete_elsewhere)
     harness.gang.before["follow"] = lambda: harness.workspace.clock.sleep(600)
     outcome = harness.run()
     assert sum(Decimal(usd) for usd in outcome.record.spent.values()) > 0

@@ -12,7 +12,6 @@ from cloudgpu.app.planning.planner import Planned
 from cloudgpu.catalog.snapshot import CatalogSnapshot
 from cloudgpu.errors import BudgetError, PlanError, UsageError
 from cloudgpu.paths import Home
-from cloudgpu.plan import saved_plan
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 from tests.unit.app.plan_on import nowhere, plan_on
 
@@ -127,7 +126,7 @@ def rewritten(path, change):
     content = json.loads(path.read_text())
     content.pop("sha256")
     change(content)
-    path.write_text(json.dumps({**content, "sha256": saved_plan._checksum(content)}))
+    path.write_text(json.dumps({**content, "sha256": plan_files._checksum(content)}))
 
 
 def move(content):
@@ -139,8 +138,8 @@ def move(content):
 def sign_again(content):
     """Sign the plan with a key of the attacker."""
     move(content)
-    text = json.dumps({**content, "sha256": saved_plan._checksum(content)})
-    signed = saved_plan.sign(saved_plan.parse_saved_plan(text, "agreed.json"), b"another key")
+    text = json.dumps({**content, "sha256": plan_files._checksum(content)})
+    signed = plan_files.sign(plan_files.parse_saved_plan(text, "agreed.json"), b"another key")
     content |= {"home": signed.home, "signature": signed.signature}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.app.planning.planner import Preflight
 from cloudgpu.errors import AuthError
-from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedThing, ProfileSeen
+from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedResource, ProfileSeen
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.settings import load
 
@@ -65,11 +65,11 @@ def look(tmp_path: Path):
     (tmp_path / "work" / "digits").mkdir()
     (tmp_path / "work" / "digits" / "a.csv").write_bytes(b"x" * 7)
 
-    def survey(recipe: Recipe, inspector=None, environ=None, regions=("us-east-1",), **flags: str):
+    def look_up(recipe: Recipe, inspector=None, environ=None, regions=("us-east-1",), **flags: str):
         settings = load(flags=flags, environ={"CLOUDGPU_HOME": str(tmp_path / "home")}, cwd=tmp_path)
-        return Preflight(settings, environ or {}).survey(recipe, tmp_path / "work", regions, inspector)
+        return Preflight(settings, environ or {}).look_up(recipe, tmp_path / "work", regions, inspector)
 
-    return survey
+    return look_up
 
 
 def test_preflight_without_account_checks_only_local_files(look):
@@ -111,9 +111,9 @@ def test_rehearsal_objects_are_measured_in_their_local_directory(look, target, q
 def test_key_pair_is_checked_in_every_region_and_role_once(look):
     found = look(recipe(), Account(), regions=("us-east-1", "eu-west-1"), key_name="ann", role_name="gpu")
     assert found.named == (
-        NamedThing("key pair", "ann", "us-east-1", "there", "", "key_name"),
-        NamedThing("key pair", "ann", "eu-west-1", "missing", "", "key_name"),
-        NamedThing("role", "gpu", "", "unknown", "not allowed to look for gpu", "role_name"),
+        NamedResource("key pair", "ann", "us-east-1", "there", "", "key_name"),
+        NamedResource("key pair", "ann", "eu-west-1", "missing", "", "key_name"),
+        NamedResource("role", "gpu", "", "unknown", "not allowed to look for gpu", "role_name"),
     )
 
 
@@ -177,9 +177,9 @@ def test_network_resource_is_missing_only_if_absent_in_all_regions(look):
     named = {"vpc_id": "vpc-1", "subnet_id": "subnet-2", "security_group_id": "sg-3"}
     found = look(recipe(), account, regions=("us-east-1", "eu-west-1"), **named)
     assert found.named == (
-        NamedThing("VPC", "vpc-1", "eu-west-1", "there", "", "vpc_id"),
-        NamedThing("subnet", "subnet-2", "us-east-1, eu-west-1", "missing", "", "subnet_id"),
-        NamedThing("security group", "sg-3", "us-east-1, eu-west-1", "missing", "", "security_group_id"),
+        NamedResource("VPC", "vpc-1", "eu-west-1", "there", "", "vpc_id"),
+        NamedResource("subnet", "subnet-2", "us-east-1, eu-west-1", "missing", "", "subnet_id"),
+        NamedResource("security group", "sg-3", "us-east-1, eu-west-1", "missing", "", "security_group_id"),
     )
     assert "subnet subnet-2 eu-west-1" in account.queries
 
@@ -204,7 +204,7 @@ def test_preflight_looks_for_the_registry_password_too(look):
 @pytest.mark.parametrize(("pull", "queried"), [("missing", True), ("always", True), ("never", False)])
 def test_registry_is_queried_only_if_nodes_would_pull_the_image(tmp_path: Path, pull: str, queried: bool):
     settings = load(flags={}, environ={"CLOUDGPU_HOME": str(tmp_path / "home")}, cwd=tmp_path)
-    surveyor = Preflight(settings, {}, lambda environment: ImageSeen(environment.container.image, "there"))
+    preflight = Preflight(settings, {}, lambda environment: ImageSeen(environment.container.image, "there"))
     boxed = recipe(environment={"container": {"image": "lab/own:1", "pull": pull}})
-    assert surveyor.survey(boxed, tmp_path, (), None).image == (ImageSeen("lab/own:1", "there") if queried else None)
-    assert surveyor.survey(recipe(), tmp_path, (), None).image is None
+    assert preflight.look_up(boxed, tmp_path, (), None).image == (ImageSeen("lab/own:1", "there") if queried else None)
+    assert preflight.look_up(recipe(), tmp_path, (), None).image is None

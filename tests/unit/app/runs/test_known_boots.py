@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.state.inventories import mark_booted_nodes, stored_inventory
+from cloudgpu.state.nodes import mark_booted_nodes, stored_inventory
 from tests.cluster_records import changed
 
 

@@ -8,7 +8,7 @@ import pytest
 from cloudgpu.app.runs.concurrency import cancelled_by_deletion, delete_or_wait
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, CloudGpuError, TeardownError
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from tests.manual_clock import ManualClock
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.errors import StateError
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 GOOD = {

@@ -28,7 +28,7 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent_messages import Chunk, Verdict
 from cloudgpu.run.progress import Note, ServiceAddress
 from cloudgpu.state.cluster_record import ClusterLifecycle
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 from tests.bad_http.limits import call_within_limits
 from tests.bad_http.responses import HEADS, bad_server
 from tests.fake_host import FakeHost, ScriptedResult

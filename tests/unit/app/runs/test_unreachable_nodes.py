@@ -11,7 +11,7 @@ from cloudgpu.app.runs.lost_nodes import Interruptions, describe_notice, what_is
 from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
 from cloudgpu.errors import AuthError, BadRequestError, CloudError, ConnectError
 from cloudgpu.run.agent_messages import SpotNotice
-from cloudgpu.state.run_record import RunRecord
+from cloudgpu.state.run_records import RunRecord
 
 TROUBLE = ConnectError("no route to host")
 

@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.app.images.bake import DeletedImage
+from cloudgpu.app.images import DeletedImage
 from cloudgpu.aws.ec2.baked_images import (
     delete_image,
     find_images,

@@ -93,9 +93,9 @@ def test_host_without_docker_engine_cannot_run_a_container(make_lab):
     lab.machines["blue"].engine = {"problem": problem, "hint": "run on the node: sudo systemctl start docker"}
     assert lab.backend.look(lab.hosts)["blue"] == HostSeen("", GPUS, engine_problem=problem)
     offers = lab.backend.offers(offline=False)
-    plain = lab_of(*lab.hosts).question()
+    plain = lab_of(*lab.hosts).planner_input()
     assert [state.problem for state in offers.quote(plain).hosts.seen.values()] == ["", ""]
-    contained = lab_of(*lab.hosts, environment={"container": {"image": "x/y:1"}}).question()
+    contained = lab_of(*lab.hosts, environment={"container": {"image": "x/y:1"}}).planner_input()
     assert [state.problem for state in offers.quote(contained).hosts.seen.values()] == ["", problem]
     # `hosts check` shows it where there is a client, and does not fail: not every run needs a container.
     lab.machines["blue"].facts = {"docker": "Docker version 26.1, build x", "engine": lab.machines["blue"].engine}

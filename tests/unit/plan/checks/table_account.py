@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import date
 
-from cloudgpu.plan.named_resources import NamedResources, NamedThing, ProfileSeen
+from cloudgpu.plan.named_resources import Lookups, NamedResource, ProfileSeen
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.subnets import RegionNetwork
@@ -12,13 +12,13 @@ from tests.unit.plan.checks.worlds import (
     PlanInputs,
     fails,
     in_block,
+    looked_up,
     named,
     quota,
     rehearsed,
     resources,
     row,
     spot,
-    surveyed,
 )
 
 PASS_ROLE = "your identity needs iam:PassRole for role gpu with iam:PassedToService ec2.amazonaws.com"
@@ -213,9 +213,9 @@ ACCOUNT = (
     ),
     row(
         "region-enabled",
-        (PlanInputs(), surveyed(NamedResources(enabled_regions=frozenset({"us-east-1"})))),
+        (PlanInputs(), looked_up(Lookups(enabled_regions=frozenset({"us-east-1"})))),
         fails(
-            surveyed(NamedResources(enabled_regions=frozenset({"us-west-2"}))),
+            looked_up(Lookups(enabled_regions=frozenset({"us-west-2"}))),
             (
                 "error",
                 "us-east-1 is not enabled for this account",
@@ -228,11 +228,11 @@ ACCOUNT = (
         (
             PlanInputs(),
             spot(),
-            surveyed(NamedResources(service_roles=frozenset()), resources=TWO),
-            surveyed(NamedResources(service_roles=frozenset({"AWSServiceRoleForEC2Spot"})), resources=SPOT),
+            looked_up(Lookups(service_roles=frozenset()), resources=TWO),
+            looked_up(Lookups(service_roles=frozenset({"AWSServiceRoleForEC2Spot"})), resources=SPOT),
         ),
         fails(
-            surveyed(NamedResources(service_roles=frozenset()), resources=SPOT),
+            looked_up(Lookups(service_roles=frozenset()), resources=SPOT),
             (
                 "warning",
                 "the account has no role AWSServiceRoleForEC2Spot: spot launches fail, unless your identity may "
@@ -241,7 +241,7 @@ ACCOUNT = (
             ),
         ),
         fails(
-            surveyed(NamedResources(service_roles_unknown="not allowed"), resources=SPOT),
+            looked_up(Lookups(service_roles_unknown="not allowed"), resources=SPOT),
             (
                 "unknown",
                 "cannot tell whether the account has the role AWSServiceRoleForEC2Spot: not allowed",
@@ -251,9 +251,9 @@ ACCOUNT = (
     ),
     row(
         "named",
-        named(NamedThing("key pair", "ann", "us-east-1", "there", setting="key_name")),
+        named(NamedResource("key pair", "ann", "us-east-1", "there", setting="key_name")),
         fails(
-            named(NamedThing("key pair", "ann", "us-east-1", "missing", setting="key_name")),
+            named(NamedResource("key pair", "ann", "us-east-1", "missing", setting="key_name")),
             (
                 "error",
                 "key pair ann does not exist in us-east-1",
@@ -261,31 +261,31 @@ ACCOUNT = (
             ),
         ),
         fails(
-            named(NamedThing("role", "gpu", "", "unknown", "iam:GetRole is denied", "role_name")),
+            named(NamedResource("role", "gpu", "", "unknown", "iam:GetRole is denied", "role_name")),
             ("unknown", "cannot tell whether role gpu exists: iam:GetRole is denied", ""),
         ),
     ),
     row(
         "instance-profile",
-        (PlanInputs(), surveyed(NamedResources(profile=ProfileSeen("gpu", may_pass=True, why="", node_lacks=())))),
+        (PlanInputs(), looked_up(Lookups(profile=ProfileSeen("gpu", may_pass=True, why="", node_lacks=())))),
         fails(
-            surveyed(NamedResources(profile=ProfileSeen("", may_pass=None, why=""))),
+            looked_up(Lookups(profile=ProfileSeen("", may_pass=None, why=""))),
             ("error", "the instance profile has no role, so nodes get no credentials", "add a role to the profile"),
         ),
         fails(
-            surveyed(NamedResources(profile=ProfileSeen("gpu", may_pass=None, why="not allowed", node_lacks=()))),
+            looked_up(Lookups(profile=ProfileSeen("gpu", may_pass=None, why="not allowed", node_lacks=()))),
             ("unknown", "cannot tell whether you may launch nodes with role gpu: not allowed", PASS_ROLE),
         ),
         fails(
-            surveyed(NamedResources(profile=ProfileSeen("gpu", False, "IAM policy simulation: implicitDeny", ()))),
+            looked_up(Lookups(profile=ProfileSeen("gpu", False, "IAM policy simulation: implicitDeny", ()))),
             ("error", "you may not launch nodes with role gpu (IAM policy simulation: implicitDeny)", PASS_ROLE),
         ),
         fails(
-            surveyed(NamedResources(profile=ProfileSeen("gpu", True, "", ("ssmmessages:CreateDataChannel",)))),
+            looked_up(Lookups(profile=ProfileSeen("gpu", True, "", ("ssmmessages:CreateDataChannel",)))),
             ("error", "role gpu does not allow ssmmessages:CreateDataChannel, which reach = ssm needs", ""),
         ),
         fails(
-            surveyed(NamedResources(profile=ProfileSeen("gpu", True, "", None))),
+            looked_up(Lookups(profile=ProfileSeen("gpu", True, "", None))),
             (
                 "unknown",
                 "cannot tell whether role gpu allows Session Manager",
@@ -297,7 +297,7 @@ ACCOUNT = (
         "role-permissions",
         PlanInputs(),
         fails(
-            surveyed(NamedResources(denied_role_actions=("iam:CreateInstanceProfile", "iam:CreateRole"))),
+            looked_up(Lookups(denied_role_actions=("iam:CreateInstanceProfile", "iam:CreateRole"))),
             (
                 "warning",
                 "your policies deny iam:CreateInstanceProfile, iam:CreateRole, which create the roles of a cluster "
@@ -310,7 +310,7 @@ ACCOUNT = (
         "tags",
         PlanInputs(),
         fails(
-            surveyed(NamedResources(tags_problem="40 tags: too many")),
+            looked_up(Lookups(tags_problem="40 tags: too many")),
             ("error", "the tags of the settings and the recipe: 40 tags: too many", "remove some of them"),
         ),
     ),
@@ -318,15 +318,15 @@ ACCOUNT = (
         "region-origin",
         (
             PlanInputs(),
-            surveyed(NamedResources(region_origin="flag --region"), resources={**TWO, "regions": ["eu-west-1"]}),
-            surveyed(NamedResources(region_origin=""), resources={**TWO, "zones": ["us-east-1a"]}),
+            looked_up(Lookups(region_origin="flag --region"), resources={**TWO, "regions": ["eu-west-1"]}),
+            looked_up(Lookups(region_origin=""), resources={**TWO, "zones": ["us-east-1a"]}),
         ),
         fails(
-            surveyed(NamedResources(region_origin="environment AWS_REGION")),
+            looked_up(Lookups(region_origin="environment AWS_REGION")),
             ("note", "region us-east-1: environment AWS_REGION", ""),
         ),
         fails(
-            surveyed(NamedResources(region_origin="")),
+            looked_up(Lookups(region_origin="")),
             (
                 "note",
                 "region us-east-1: the default, because no setting names one",

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cloudgpu.plan.named_resources import ChangedParam, DatasetSeen, FileIssue, NamedResources, NamedThing, Upload
+from cloudgpu.plan.named_resources import ChangedParam, DatasetSeen, FileIssue, Lookups, NamedResource, Upload
 from cloudgpu.plan.plan import Quotes
 from tests.unit.plan.checks.worlds import (
     CATALOG,
@@ -12,14 +12,14 @@ from tests.unit.plan.checks.worlds import (
     data,
     fails,
     launch,
+    looked_up,
     rehearsed,
     row,
     spot,
-    surveyed,
 )
 
 GIB = 2**30
-WITH_ROLE = NamedResources(named=(NamedThing("role", "nodes", "", "there", setting="role_name"),))
+WITH_ROLE = Lookups(named=(NamedResource("role", "nodes", "", "there", setting="role_name"),))
 
 
 def mounted(source: str, **more: object) -> PlanInputs:
@@ -31,8 +31,8 @@ def limited(better: str, **limits: float) -> PlanInputs:
     return PlanInputs({"metrics": {"m": {"pattern": "m=(?P<value>.*)", "better": better, **limits}}})
 
 
-def quotes(survey: NamedResources) -> Quotes:
-    return Quotes(live=True, survey=survey)
+def quotes(lookups: Lookups) -> Quotes:
+    return Quotes(live=True, lookups=lookups)
 
 
 def rooted(gib: int) -> PlanInputs:
@@ -61,7 +61,7 @@ DATA = (
     ),
     row(
         "data-role",
-        (mounted("s3://bucket/a"), surveyed(WITH_ROLE), replace(mounted("nfs://filer/a"), quotes=quotes(WITH_ROLE))),
+        (mounted("s3://bucket/a"), looked_up(WITH_ROLE), replace(mounted("nfs://filer/a"), quotes=quotes(WITH_ROLE))),
         fails(
             replace(mounted("s3://bucket/a", writable=True), quotes=quotes(WITH_ROLE)),
             (
@@ -113,8 +113,8 @@ DATA = (
             ),
         ),
         fails(
-            surveyed(
-                NamedResources(datasets={"images": DatasetSeen("archived", "2 of 9 objects are archived (GLACIER)")}),
+            looked_up(
+                Lookups(datasets={"images": DatasetSeen("archived", "2 of 9 objects are archived (GLACIER)")}),
                 data=[{"name": "images", "from": "s3://bucket/images/", "to": "/data/images", "manifest": "sums.txt"}],
             ),
             (
@@ -173,7 +173,7 @@ DATA = (
             ),
         ),
         fails(
-            surveyed(NamedResources(workdir_bytes=195 * GIB)),
+            looked_up(Lookups(workdir_bytes=195 * GIB)),
             (
                 "error",
                 "the disk has 200 GiB, but at least 205 GiB are needed (the work directory)",
@@ -222,9 +222,9 @@ DATA = (
     ),
     row(
         "workdir",
-        surveyed(NamedResources(workdir_bytes=2 * GIB)),
+        looked_up(Lookups(workdir_bytes=2 * GIB)),
         fails(
-            surveyed(NamedResources(workdir_bytes=3 * GIB)),
+            looked_up(Lookups(workdir_bytes=3 * GIB)),
             (
                 "warning",
                 "the work directory is 3.0 GiB, all of which is uploaded to every node",
@@ -289,10 +289,10 @@ DATA = (
     ),
     row(
         "local-files",
-        (PlanInputs(), surveyed(NamedResources())),
+        (PlanInputs(), looked_up(Lookups())),
         fails(
-            surveyed(
-                NamedResources(
+            looked_up(
+                Lookups(
                     files=(
                         FileIssue(("launch", "command"), "a.py does not exist", "add it"),
                         FileIssue(("setup",), "b.sh does not exist", "add it", certain=False),
@@ -305,10 +305,10 @@ DATA = (
     ),
     row(
         "secret-files",
-        (PlanInputs(), surveyed(NamedResources(uploads=(Upload("work directory", ".", 1, 9),)))),
+        (PlanInputs(), looked_up(Lookups(uploads=(Upload("work directory", ".", 1, 9),)))),
         fails(
-            surveyed(
-                NamedResources(
+            looked_up(
+                Lookups(
                     uploads=(
                         Upload("work directory", ".", 9, 9, ("a/.env", "b.pem", "c.pem", "d.pem"), (".env", "*.pem")),
                         Upload("dataset a", "sets", 1, 9, (".netrc",), (".netrc",)),
@@ -329,11 +329,9 @@ DATA = (
     ),
     row(
         "not-sent",
-        (PlanInputs(), surveyed(NamedResources(uploads=(Upload("work directory", ".", 1, 9),)))),
+        (PlanInputs(), looked_up(Lookups(uploads=(Upload("work directory", ".", 1, 9),)))),
         fails(
-            surveyed(
-                NamedResources(uploads=(Upload("work directory", ".", 1, 9, skipped=("a: socket", "b: device")),))
-            ),
+            looked_up(Lookups(uploads=(Upload("work directory", ".", 1, 9, skipped=("a: socket", "b: device")),))),
             (
                 "warning",
                 "these files in the work directory are not sent: a: socket, b: device",
@@ -343,12 +341,10 @@ DATA = (
     ),
     row(
         "params-changed",
-        (PlanInputs(), surveyed(NamedResources())),
+        (PlanInputs(), looked_up(Lookups())),
         fails(
-            surveyed(
-                NamedResources(
-                    changed_params=(ChangedParam("version", "3.10", "3.1"), ChangedParam("steps", "1e3", "1000.0"))
-                )
+            looked_up(
+                Lookups(changed_params=(ChangedParam("version", "3.10", "3.1"), ChangedParam("steps", "1e3", "1000.0")))
             ),
             ("warning", "params.version: YAML reads 3.10 as 3.1", 'write "3.10" in quotes to pass it as it is written'),
             ("note", "params.steps: YAML reads 1e3 as 1000.0", 'write "1e3" in quotes to pass it as it is written'),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.hosts.host import HostsFile, HostsView
-from cloudgpu.plan.named_resources import ImageSeen, NamedResources
+from cloudgpu.plan.named_resources import ImageSeen, Lookups
 from tests.unit.plan.checks.worlds import PlanInputs, boxed, fails, row
 
 BOXED = "nvcr.io/nvidia/pytorch:24.12-py3"
@@ -17,8 +17,8 @@ def seen(presence: Any, why: str = "", *, image: str = OWN, asked: str = "", **g
     """Return inputs with a container image and the registry's response."""
     known = {name: given.pop(name) for name in ("platforms", "packed_bytes", "on_loopback") if name in given}
     world = boxed(image, **given)
-    survey = NamedResources(image=ImageSeen(asked or image, presence, why, **known))
-    return replace(world, quotes=replace(world.quotes, survey=survey))
+    lookups = Lookups(image=ImageSeen(asked or image, presence, why, **known))
+    return replace(world, quotes=replace(world.quotes, lookups=lookups))
 
 
 def baked(world: PlanInputs) -> PlanInputs:

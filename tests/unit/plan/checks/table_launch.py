@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cloudgpu.plan.named_resources import NamedResources
+from cloudgpu.plan.named_resources import Lookups
 from tests.unit.plan.checks.worlds import (
     ONE,
     PlanInputs,
@@ -10,10 +10,10 @@ from tests.unit.plan.checks.worlds import (
     environment,
     fails,
     launch,
+    looked_up,
     rehearsed,
     row,
     started,
-    surveyed,
 )
 
 ENVIRONMENT = (
@@ -186,10 +186,10 @@ ENVIRONMENT = (
         "secret-missing",
         (
             environment(secrets=["TOKEN"]),
-            surveyed(NamedResources(set_variables=frozenset({"TOKEN"})), environment={"secrets": ["TOKEN"]}),
+            looked_up(Lookups(set_variables=frozenset({"TOKEN"})), environment={"secrets": ["TOKEN"]}),
         ),
         fails(
-            surveyed(NamedResources(set_variables=frozenset({"TOKEN"})), environment={"secrets": ["TOKEN", "KEY"]}),
+            looked_up(Lookups(set_variables=frozenset({"TOKEN"})), environment={"secrets": ["TOKEN", "KEY"]}),
             ("warning", "not set in your environment: KEY", "run `export KEY=...`, or type it when `train` asks"),
         ),
     ),

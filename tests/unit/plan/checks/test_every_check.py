@@ -1,9 +1,14 @@
 """Run every check and rule on its passing and failing inputs and compare the exact findings."""
 
+import importlib
+import pkgutil
+
 import pytest
 
+from cloudgpu.plan import checks
 from cloudgpu.plan.candidates.exclusions import REGION_RULES, TYPE_RULES
-from cloudgpu.plan.checks.registry import CHECKS, SEVERITIES
+from cloudgpu.plan.checks.check import Check
+from cloudgpu.plan.planner import CHECKS, SEVERITIES
 from tests.unit.plan.checks.table import TABLE
 
 RULES = (*TYPE_RULES, *REGION_RULES)
@@ -17,6 +22,13 @@ def test_every_check_and_rule_has_passing_and_failing_cases():
     assert {row.name for row in TABLE if row.passes and row.fails} == named
     assert len(TABLE) == len({row.name for row in TABLE})
     assert all(one.said for row in TABLE for one in row.fails)
+
+
+def test_planner_runs_the_checks_of_every_module():
+    names = [found.name for found in pkgutil.iter_modules(checks.__path__, f"{checks.__name__}.")]
+    modules = [importlib.import_module(name) for name in names]
+    written = {value.name for module in modules for value in vars(module).values() if isinstance(value, Check)}
+    assert written == {check.name for check in CHECKS}
 
 
 def test_check_names_are_unique_and_descriptions_are_sentences():

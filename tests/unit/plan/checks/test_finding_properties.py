@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.plan.capacity import VcpuHeadroom
-from cloudgpu.plan.checks.registry import SEVERITIES
-from cloudgpu.plan.named_resources import DatasetSeen, NamedResources
+from cloudgpu.plan.named_resources import DatasetSeen, Lookups
 from cloudgpu.plan.plan import Quotes
+from cloudgpu.plan.planner import SEVERITIES
 from cloudgpu.recipe.schema import Recipe, to_plain_values
 from cloudgpu.recipe.set_option import assign
 from tests.unit.plan.checks.table import TABLE
@@ -66,27 +66,27 @@ def worlds(draw):
         for code in ("L-417A185B", "L-DB2E81BA", "L-7212CCBC", "L-C4BD4855", "L-3819A6DF")
         if draw(st.booleans())
     }
-    survey = NamedResources(
+    lookups = Lookups(
         datasets={
             "a": DatasetSeen("there", size_bytes=draw(st.integers(0, 2**42)), region=draw(st.sampled_from(REGIONS)))
         },
         workdir_bytes=draw(st.none() | st.integers(0, 2**40)),
         enabled_regions=draw(st.none() | st.frozensets(st.sampled_from(REGIONS))),
     )
-    return PlanInputs({"resources": resources}, Quotes(live=True, quotas=headroom, survey=survey))
+    return PlanInputs({"resources": resources}, Quotes(live=True, quotas=headroom, lookups=lookups))
 
 
 @settings(deadline=None, max_examples=60)  # a busy machine is no bug
 @given(worlds())
 def test_remaining_candidates_violate_no_exclusion_rule(world):
     plan = world.plan()
-    survey, resources = world.quotes.survey, plan.recipe.resources
+    lookups, resources = world.quotes.lookups, plan.recipe.resources
     for one in plan.candidates:
         kind = CATALOG.types[one.instance_type]
         assert not kind.retired
         assert one.market in kind.usage_classes
         assert resources.gpu_memory is None or kind.gpu_memory_gib >= resources.gpu_memory
-        assert survey.enabled_regions is None or one.region in survey.enabled_regions
+        assert lookups.enabled_regions is None or one.region in lookups.enabled_regions
         headroom = [
             world.quotes.quotas.get((one.region, quota_of(kind.name, market).code)) for market in ("on-demand", "spot")
         ]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.plan.named_resources import NamedResources
+from cloudgpu.plan.named_resources import Lookups
 from cloudgpu.plan.plan import Quotes
 from tests.unit.plan.checks.table_hosts import PAIR, lab
 
@@ -34,5 +34,5 @@ def test_sections_requiring_an_iam_role_are_rejected_on_hosts(check, sections, f
 
 
 def test_tags_that_aws_would_reject_do_not_matter_on_hosts():
-    survey = NamedResources(tags_problem="40 tags: too many")
-    assert replace(lab(*PAIR), quotes=Quotes(survey=survey)).found("tags") == []
+    lookups = Lookups(tags_problem="40 tags: too many")
+    assert replace(lab(*PAIR), quotes=Quotes(lookups=lookups)).found("tags") == []

@@ -9,7 +9,7 @@ from cloudgpu.catalog import Catalog, load
 from cloudgpu.hosts.host import HostsView
 from cloudgpu.plan import planner
 from cloudgpu.plan.capacity import Reservation, VcpuHeadroom
-from cloudgpu.plan.named_resources import DatasetSeen, NamedResources, NamedThing
+from cloudgpu.plan.named_resources import DatasetSeen, Lookups, NamedResource
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.plan import Finding, Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
@@ -36,7 +36,7 @@ class PlanInputs:
     hosts: HostsView | None = None
     engine: str = "direct"
 
-    def question(self) -> PlannerInput:
+    def planner_input(self) -> PlannerInput:
         sections = {
             "schema": 1,
             "name": "tiny",
@@ -47,12 +47,14 @@ class PlanInputs:
             **self.recipe,
         }
         recipe = Recipe.model_validate(sections)
-        question = PlannerInput(recipe, self.target, self.catalog, self.quotes, "us-east-1", self.today, self.network)
-        question = replace(question, engine=self.engine)
-        return replace(question, hosts=self.hosts, target="ssh") if self.hosts else question
+        planner_input = PlannerInput(
+            recipe, self.target, self.catalog, self.quotes, "us-east-1", self.today, self.network
+        )
+        planner_input = replace(planner_input, engine=self.engine)
+        return replace(planner_input, hosts=self.hosts, target="ssh") if self.hosts else planner_input
 
     def plan(self) -> Plan:
-        return planner.plan_with_findings(self.question())
+        return planner.plan_with_findings(self.planner_input())
 
     def found(self, name: str) -> list[Finding]:
         """Return the findings of the check or rule with this name."""
@@ -92,17 +94,17 @@ def launch(**wanted: Any) -> PlanInputs:
     return PlanInputs({"launch": {**TRAIN, **wanted}})
 
 
-def surveyed(survey: NamedResources, **sections: Any) -> PlanInputs:
-    return PlanInputs(sections, Quotes(live=True, survey=survey))
+def looked_up(lookups: Lookups, **sections: Any) -> PlanInputs:
+    return PlanInputs(sections, Quotes(live=True, lookups=lookups))
 
 
 def data(seen: DatasetSeen, *, share: str = "each", **sections: Any) -> PlanInputs:
     given = [{"name": "images", "from": "s3://bucket/images/", "to": "/data/images", "share": share}]
-    return surveyed(NamedResources(datasets={"images": seen}), data=given, **sections)
+    return looked_up(Lookups(datasets={"images": seen}), data=given, **sections)
 
 
-def named(*things: NamedThing) -> PlanInputs:
-    return surveyed(NamedResources(named=things))
+def named(*things: NamedResource) -> PlanInputs:
+    return looked_up(Lookups(named=things))
 
 
 def quota(limit: int, used: int | None = 0, **wanted: Any) -> PlanInputs:

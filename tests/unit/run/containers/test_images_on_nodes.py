@@ -11,8 +11,8 @@ from cloudgpu.backends.aws.queries import RegistryLogins
 from cloudgpu.errors import CloudError, RemoteCommandError, UsageError
 from cloudgpu.launch.containers import parse_image_name
 from cloudgpu.launch.inventory import Node
+from cloudgpu.recipe.launch_rules import flag_problems, hides_the_system
 from cloudgpu.recipe.launch_sections import Container, Environment
-from cloudgpu.recipe.rules.launch import flag_problems, hides_the_system
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.containers.images import provide_image
 from cloudgpu.run.containers.logins import RegistryLogin, registry_login

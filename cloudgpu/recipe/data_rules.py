@@ -9,9 +9,16 @@ from typing import Final
 
 from cloudgpu.bounds import MAX_VOLUME_GIB
 from cloudgpu.recipe.problem import FieldPath, Problem
-from cloudgpu.recipe.schema import Data, Make, Recipe
-from cloudgpu.recipe.sources import COPIED, MOUNTED, Source, source_of
-from cloudgpu.recipe.storage_kinds import LUSTRE_STEP_GIB, SMALLEST_LUSTRE_GIB, is_lustre_size
+from cloudgpu.recipe.schema import Data, Make, Recipe, rule
+from cloudgpu.recipe.sources import (
+    COPIED,
+    LUSTRE_STEP_GIB,
+    MOUNTED,
+    SMALLEST_LUSTRE_GIB,
+    Source,
+    is_lustre_size,
+    source_of,
+)
 
 _MAX_NAME_BYTES: Final = 255
 """Maximum length of a path component on every file system that nodes use."""
@@ -102,6 +109,7 @@ def _parents(folder: str) -> Iterable[str]:
         folder = posixpath.dirname(folder)
 
 
+@rule("storage", "data")
 def storage_mount_problems(recipe: Recipe) -> Iterator[Problem]:
     """Require every mount to have a unique name and a separate directory."""
     taken = [
@@ -127,6 +135,7 @@ def storage_mount_problems(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("storage",), message)
 
 
+@rule("storage", "resources")
 def storage_make_problems(recipe: Recipe) -> Iterator[Problem]:
     """Require `make` to describe storage that AWS can create."""
     for index, storage in enumerate(recipe.storage):
@@ -168,6 +177,7 @@ def paths_overlap(first: PurePosixPath, second: PurePosixPath) -> bool:
     return first.parts[:shorter] == second.parts[:shorter]
 
 
+@rule("data")
 def dataset_target_problems(recipe: Recipe) -> Iterator[Problem]:
     """Require every dataset to have a unique name and a separate directory."""
     names: set[str] = set()
@@ -190,6 +200,7 @@ def dataset_target_problems(recipe: Recipe) -> Iterator[Problem]:
         names.add(data.name)
 
 
+@rule("data")
 def data_source_problems(recipe: Recipe) -> Iterator[Problem]:
     """Require every source to support its mode, and reject fields that would have no effect."""
     for index, data in enumerate(recipe.data):
@@ -204,6 +215,7 @@ def data_source_problems(recipe: Recipe) -> Iterator[Problem]:
             yield Problem((*path, name), why)
 
 
+@rule("checkpoint")
 def checkpoint_target_problems(recipe: Recipe) -> Iterator[Problem]:
     """Require `checkpoint.to` to be an S3 URL, to which nodes can write with their IAM role, and `resume` likewise."""
     if recipe.checkpoint and recipe.checkpoint.to is not None:
@@ -212,6 +224,7 @@ def checkpoint_target_problems(recipe: Recipe) -> Iterator[Problem]:
         yield from _url_problems(recipe.checkpoint.resume, ("checkpoint", "resume"))
 
 
+@rule("outputs_to", "outputs")
 def outputs_target_problems(recipe: Recipe) -> Iterator[Problem]:
     """Require `outputs_to` to be an S3 URL, and `outputs` not to be empty."""
     if recipe.outputs_to is None:
@@ -221,6 +234,7 @@ def outputs_target_problems(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("outputs_to",), "outputs is empty, so there is nothing to upload; list files in outputs")
 
 
+@rule("data", "checkpoint", "outputs_to")
 def role_size_problems(recipe: Recipe) -> Iterator[Problem]:
     """Reject more S3 URLs than fit into the policy of the nodes' role, which AWS would reject during the launch."""
     read: dict[FieldPath, Data] = {

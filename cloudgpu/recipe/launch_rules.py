@@ -15,9 +15,9 @@ from cloudgpu.errors import RecipeError
 from cloudgpu.recipe import template
 from cloudgpu.recipe.launch_sections import DIST_KINDS, LOCAL_KINDS, RANK_PER_NODE_LAUNCHERS, Endpoint, kvstore_kind
 from cloudgpu.recipe.problem import FieldPath, Problem, suggestion
-from cloudgpu.recipe.rules.text import RUN_PORTS
-from cloudgpu.recipe.schema import Environment, Recipe, Scalar
+from cloudgpu.recipe.schema import Environment, Recipe, Scalar, rule
 from cloudgpu.recipe.template import variable_name
+from cloudgpu.recipe.text_rules import RUN_PORTS
 
 _PLACEHOLDER: Final = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 _LAUNCHERS_WITH_SERVERS = ("kvstore", "tf-config")
@@ -102,6 +102,7 @@ def setup_problems(script: str, recipe: Recipe, path: FieldPath) -> Iterator[Pro
         yield Problem(path, message)
 
 
+@rule("launch")
 def ranks_per_node_problems(recipe: Recipe) -> Iterator[Problem]:
     """Require one rank per node for launchers that start one process per node."""
     launch = recipe.launch
@@ -110,6 +111,7 @@ def ranks_per_node_problems(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("launch", "ranks_per_node"), message)
 
 
+@rule("launch", "params")
 def kvstore_problems(recipe: Recipe) -> Iterator[Problem]:
     """Require a known KVStore kind with MXNet's launcher, and no KVStore kind with other launchers."""
     launch = recipe.launch
@@ -129,6 +131,7 @@ def kvstore_problems(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("launch", "kvstore"), f"unknown kind {kind}{suggestion(kind, _KINDS)}; expected {listed}")
 
 
+@rule("launch")
 def parameter_server_problems(recipe: Recipe) -> Iterator[Problem]:
     """Allow parameter servers only with launchers that support them."""
     launch = recipe.launch
@@ -140,6 +143,7 @@ def parameter_server_problems(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("launch", "servers_per_node"), "expected 1 or more: a distributed KVStore needs servers")
 
 
+@rule("launch")
 def service_launcher_problems(recipe: Recipe) -> Iterator[Problem]:
     """Require `launch.service` if the launcher is `service`, and reject it with other launchers."""
     launch = recipe.launch
@@ -152,6 +156,7 @@ def service_launcher_problems(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("launch", "service"), message)
 
 
+@rule("launch")
 def service_name_problems(recipe: Recipe) -> Iterator[Problem]:
     """Require every service to have a unique name and a free port."""
     names: set[str] = set()
@@ -171,6 +176,7 @@ def service_name_problems(recipe: Recipe) -> Iterator[Problem]:
         ports.setdefault(endpoint.port, name)
 
 
+@rule("launch", "environment", "params", "data", "storage", "checkpoint")
 def service_reference_problems(recipe: Recipe) -> Iterator[Problem]:
     """Reject token variables that the environment already sets, and unknown placeholders in commands and pages."""
     taken = {**dict.fromkeys(recipe.environment.env, "env"), **dict.fromkeys(recipe.environment.secrets, "secrets")}
@@ -235,6 +241,7 @@ def samples_per_step(recipe: Recipe) -> int | None:
         return None
 
 
+@rule("launch", "params", "data", "storage", "checkpoint", "environment", "rehearsal", "resources")
 def argument_size_problems(recipe: Recipe) -> Iterator[Problem]:
     """Yield a problem for every command and variable that exceeds the limits of `execve` or of the launcher."""
     environment = recipe.environment

@@ -8,10 +8,10 @@ from typing import Final
 
 from cloudgpu.backends.storage import StorageRequest
 from cloudgpu.bounds import MAX_VOLUME_GIB
-from cloudgpu.catalog.prices import StoragePrice, storage_price
+from cloudgpu.catalog.prices import Price, storage_price
 from cloudgpu.catalog.unsupported import unsupported_partition
 from cloudgpu.errors import UsageError
-from cloudgpu.recipe.storage_kinds import (
+from cloudgpu.recipe.sources import (
     LUSTRE_STEP_GIB,
     SMALLEST_LUSTRE_GIB,
     Deployment,
@@ -66,14 +66,14 @@ def make_storage_request(typed: StorageOptions, default_region: str, named: Mapp
     )
 
 
-def request_price(requested: StorageRequest, kind: StorageKind) -> tuple[StoragePrice | None, Decimal | None]:
+def request_price(requested: StorageRequest, kind: StorageKind) -> tuple[Price | None, Decimal | None]:
     """Return the price per GiB and the monthly cost.
 
     The price is None if unknown. The cost is None if the price is unknown or the cost depends on the stored data.
     """
     price = storage_price(kind, requested.region, requested.config.get("deployment", ""))
     size = requested.config.get("sizeGib")
-    return price, price.monthly_usd(Decimal(size)) if price and size else None
+    return price, price.usd * Decimal(size) if price and size else None
 
 
 def _refuse_foreign(typed: StorageOptions) -> None:

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.storage.request import StorageOptions, make_storage_request, request_price
+from cloudgpu.app.storage import StorageOptions, make_storage_request, request_price
 from cloudgpu.catalog.prices import other_price, storage_price
 from cloudgpu.errors import UsageError
 
@@ -56,7 +56,7 @@ def test_invalid_storage_option_is_rejected_by_name(typed, message):
 )
 def test_storage_has_price_outside_us_east_1(kind, region, usd):
     price = storage_price(kind, region)
-    assert (price.usd_per_gib_month, bool(price.source)) == (Decimal(usd), True)
+    assert (price.usd, bool(price.source)) == (Decimal(usd), True)
 
 
 def test_storage_prices_are_unknown_outside_priced_regions():
@@ -77,9 +77,9 @@ def test_storage_prices_are_unknown_outside_priced_regions():
     disk, usd = request_price(
         make_storage_request(StorageOptions("sets", "ebs", 8, "eu-west-1a"), "us-east-1", {}), "ebs"
     )
-    assert (disk.usd_per_gib_month, usd) == (other_price("gp3_gib_month_usd", "eu-west-1").usd, Decimal("0.704"))
+    assert (disk.usd, usd) == (other_price("gp3_gib_month_usd", "eu-west-1").usd, Decimal("0.704"))
     assert request_price(
         make_storage_request(StorageOptions("sets", "ebs", 8, "me-south-1a"), "us-east-1", {}), "ebs"
     ) == (None, None)
     price = storage_price("s3", "us-east-1")
-    assert (price.monthly_usd(Decimal(1000)), price.as_of.isoformat()) == (Decimal("23.000"), "2026-07-01")
+    assert (price.usd * Decimal(1000), price.priced_on.isoformat()) == (Decimal("23.000"), "2026-07-01")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.diagnostics import doctor
-from cloudgpu.app.diagnostics.doctor import Diagnosis, run_checks
+from cloudgpu.app import diagnostics
+from cloudgpu.app.diagnostics import Diagnosis, run_checks
 from cloudgpu.aws.iam.role_permissions import SPOT, STORAGE_ROLES
 from cloudgpu.aws.session.credential_errors import CredentialSource
 from cloudgpu.catalog.quotas import quota_of
@@ -271,17 +271,17 @@ def test_diagnostic_text_lists_every_check_with_its_fix():
 
 def test_unwritable_state_home_fails_the_check(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    assert doctor.state_home(Home(tmp_path / "file" / "home")).state == "failed"
-    assert doctor.state_home(Home(tmp_path / "home")).state == "ok"
+    assert diagnostics.state_home(Home(tmp_path / "file" / "home")).state == "failed"
+    assert diagnostics.state_home(Home(tmp_path / "home")).state == "ok"
 
 
 def test_missing_or_invalid_ssh_key_fails_the_check(tmp_path: Path):
     path = tmp_path / "key"
-    assert (doctor.ssh_key(path, "").state, doctor.ssh_key(path, "ann").state) == ("ok", "failed")
+    assert (diagnostics.ssh_key(path, "").state, diagnostics.ssh_key(path, "ann").state) == ("ok", "failed")
     key = ensure_key(path)
-    assert key.fingerprint in doctor.ssh_key(path, "").detail
+    assert key.fingerprint in diagnostics.ssh_key(path, "").detail
     path.write_text("nonsense")
-    assert doctor.ssh_key(path, "").state == "failed"
+    assert diagnostics.ssh_key(path, "").state == "failed"
 
 
 @pytest.fixture
@@ -299,17 +299,17 @@ def path_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_missing_pulumi_and_broken_docker_are_reported(path_of):
-    assert doctor.pulumi_cli(needed=False).state == "warning"
-    assert doctor.pulumi_cli(needed=True).state == "failed"
+    assert diagnostics.pulumi_cli(needed=False).state == "warning"
+    assert diagnostics.pulumi_cli(needed=True).state == "failed"
     path_of("pulumi", "echo v3.260.0")
     path_of("docker", "echo cannot connect >&2; exit 1")
-    found = doctor.pulumi_cli(needed=True)
+    found = diagnostics.pulumi_cli(needed=True)
     assert (found.state, found.detail) == ("ok", "v3.260.0")
-    assert doctor.docker() == replace(doctor.docker(), state="warning", detail="cannot connect")
+    assert diagnostics.docker() == replace(diagnostics.docker(), state="warning", detail="cannot connect")
 
 
 def test_stopped_rehearsal_cloud_passes_the_check(home: Home):
-    found = doctor.rehearsal_cloud(home)
+    found = diagnostics.rehearsal_cloud(home)
     assert found.state == "ok"
     assert "not running" in found.detail
     assert not home.rehearsal.exists()

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cloudgpu.app.planning import plan_files
+from cloudgpu.app.planning.plan_files import PlanInputs, StoredPlan
 from cloudgpu.catalog import load
 from cloudgpu.errors import UsageError
-from cloudgpu.plan import planner, saved_plan
+from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
-from cloudgpu.plan.saved_plan import PlanInputs, StoredPlan
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()
@@ -46,11 +47,11 @@ def make(quotes: Quotes | None = None, **sections) -> Plan:
 
 def kept(plan: Plan) -> StoredPlan:
     one = StoredPlan("2026-08-01T12:00:00+00:00", "0", "/r/recipe.yaml", ("a=1",), "us-east-1", WORLD, plan.as_json())
-    return saved_plan.parse_saved_plan(saved_plan.format_saved_plan(one), "agreed.json")
+    return plan_files.parse_saved_plan(plan_files.format_saved_plan(one), "agreed.json")
 
 
 def changed(plan: Plan, fresh: Plan, world: PlanInputs = WORLD) -> list[str]:
-    return list(saved_plan.input_changes(kept(plan), world, fresh))
+    return list(plan_files.input_changes(kept(plan), world, fresh))
 
 
 def quoted(usd: str, *zones: str) -> Quotes:
@@ -64,7 +65,7 @@ def test_saved_plan_round_trips_and_keeps_its_candidates():
     assert one.sets == ("a=1",)
     assert changed(plan, plan) == []
     fresh = replace(plan, candidates=plan.candidates[::-1])
-    assert saved_plan.with_saved_candidates(one, fresh).candidates == plan.candidates
+    assert plan_files.with_saved_candidates(one, fresh).candidates == plan.candidates
 
 
 def test_price_increase_is_a_change_and_price_decrease_is_not():
@@ -135,7 +136,7 @@ def test_changed_node_count_and_expiry_are_reported():
     ]
 
 
-TEXT = saved_plan.format_saved_plan(StoredPlan("now", "0", "/r", (), "us-east-1", WORLD, make().as_json()))
+TEXT = plan_files.format_saved_plan(StoredPlan("now", "0", "/r", (), "us-east-1", WORLD, make().as_json()))
 
 
 @settings(max_examples=60)
@@ -148,7 +149,7 @@ def test_any_modified_character_in_saved_plan_is_detected(place, letter):
         same = False
     if not same:
         with pytest.raises(UsageError):
-            saved_plan.parse_saved_plan(forged, "agreed.json")
+            plan_files.parse_saved_plan(forged, "agreed.json")
 
 
 @pytest.mark.parametrize(
@@ -163,13 +164,13 @@ def test_any_modified_character_in_saved_plan_is_detected(place, letter):
 )
 def test_invalid_saved_plan_is_rejected(text, message):
     with pytest.raises(UsageError, match=message):
-        saved_plan.parse_saved_plan(text, "agreed.json")
+        plan_files.parse_saved_plan(text, "agreed.json")
 
 
 @pytest.mark.parametrize("name", ["note", "sha512", "plan2"])
 def test_added_field_is_an_edit_even_if_the_checksum_is_right(name):
     content = {**json.loads(TEXT), name: 1}
     del content["sha256"]
-    forged = json.dumps({**content, "sha256": saved_plan._checksum(content)})
+    forged = json.dumps({**content, "sha256": plan_files._checksum(content)})
     with pytest.raises(UsageError, match="was edited after it was saved"):
-        saved_plan.parse_saved_plan(forged, "agreed.json")
+        plan_files.parse_saved_plan(forged, "agreed.json")

@@ -1,64 +1,31 @@
 """The validation rules that the schema cannot express. Each rule is a small pure function.
 
-A rule lists the sections that it reads and is skipped if one of these sections is invalid.
+A rule names the sections that it reads and is skipped if one of these sections is invalid.
 """
 
 import re
-from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass
+from collections.abc import Iterator, Set
 from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Final
 
-from cloudgpu.recipe import template
+from cloudgpu.recipe import data_rules, launch_rules, template
+from cloudgpu.recipe.launch_rules import samples_per_step, script_problems, setup_problems
 from cloudgpu.recipe.problem import FieldPath, Problem, suggestion
-from cloudgpu.recipe.rules.data import (
-    checkpoint_target_problems,
-    data_source_problems,
-    dataset_target_problems,
-    outputs_target_problems,
-    role_size_problems,
-    storage_make_problems,
-    storage_mount_problems,
-)
-from cloudgpu.recipe.rules.launch import (
-    argument_size_problems,
-    kvstore_problems,
-    parameter_server_problems,
-    ranks_per_node_problems,
-    samples_per_step,
-    script_problems,
-    service_launcher_problems,
-    service_name_problems,
-    service_reference_problems,
-    setup_problems,
-)
-from cloudgpu.recipe.schema import Environment, Recipe
+from cloudgpu.recipe.schema import Environment, Recipe, RecipeRule, rule
 
 _LONGEST_WORK_S: Final = 100 * 366 * 86400
 _LONGEST_PATTERN: Final = 4096
 
 
-@dataclass(frozen=True)
-class RecipeRule:
-    """A validation rule.
-
-    Attributes:
-        sections: The sections of the recipe that the rule reads.
-        find: Function that yields the problems.
-    """
-
-    sections: frozenset[str]
-    find: Callable[[Recipe], Iterator[Problem]]
-
-
 def rule_problems(recipe: Recipe, *, without: Set[str] = frozenset()) -> Iterator[Problem]:
     """Yield the problems that the rules find. Rules that read a section listed in `without` are skipped."""
-    for rule in RULES:
-        if not rule.sections & without:
-            yield from rule.find(recipe)
+    for each in RULES:
+        if not each.sections & without:
+            yield from each.find(recipe)
 
 
+@rule("resources")
 def _hardware_problems(recipe: Recipe) -> Iterator[Problem]:
     set_fields = [name for name in ("gpu", "any_of", "instance_type") if getattr(recipe.resources, name)]
     if not set_fields:
@@ -69,6 +36,7 @@ def _hardware_problems(recipe: Recipe) -> Iterator[Problem]:
         )
 
 
+@rule("resources")
 def _reservation_problems(recipe: Recipe) -> Iterator[Problem]:
     market, reservation = recipe.resources.market, recipe.resources.reservation
     if market in ("reservation", "capacity-block") and reservation is None:
@@ -80,6 +48,7 @@ def _reservation_problems(recipe: Recipe) -> Iterator[Problem]:
         )
 
 
+@rule("resources")
 def _gpu_format_problems(recipe: Recipe) -> Iterator[Problem]:
     gpus: list[tuple[FieldPath, str]] = []
     if recipe.resources.gpu:
@@ -92,6 +61,7 @@ def _gpu_format_problems(recipe: Recipe) -> Iterator[Problem]:
             yield Problem(path, f"expected a GPU model and count per node, for example V100:8, got {name}")
 
 
+@rule("resources")
 def _zone_problems(recipe: Recipe) -> Iterator[Problem]:
     for index, zone in enumerate(recipe.resources.zones):
         if recipe.resources.regions and zone[:-1] not in recipe.resources.regions:
@@ -99,6 +69,7 @@ def _zone_problems(recipe: Recipe) -> Iterator[Problem]:
             yield Problem(("resources", "zones", index), f"{zone} is not in any of resources.regions ({listed})")
 
 
+@rule("environment", "rehearsal")
 def _environment_problems(recipe: Recipe) -> Iterator[Problem]:
     yield from _container_or_python_problems(recipe.environment, ("environment",))
     if recipe.rehearsal and recipe.rehearsal.environment:
@@ -114,6 +85,7 @@ def _container_or_python_problems(environment: Environment, path: FieldPath) -> 
             yield Problem((*path, "secrets", index), message)
 
 
+@rule("outputs", "checkpoint")
 def _output_path_problems(recipe: Recipe) -> Iterator[Problem]:
     paths: list[tuple[FieldPath, PurePosixPath]] = [
         (("outputs", index), PurePosixPath(name)) for index, name in enumerate(recipe.outputs)
@@ -127,6 +99,7 @@ def _output_path_problems(recipe: Recipe) -> Iterator[Problem]:
             yield Problem(path, f"expected a path below the work directory, got {relative}")
 
 
+@rule("params")
 def _param_name_problems(recipe: Recipe) -> Iterator[Problem]:
     for name in recipe.params:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
@@ -138,6 +111,7 @@ def _param_name_problems(recipe: Recipe) -> Iterator[Problem]:
             yield Problem(("params", name), f"{{{name}}} is a built-in placeholder; choose another name")
 
 
+@rule("launch", "params", "data", "storage", "checkpoint")
 def _command_problems(recipe: Recipe) -> Iterator[Problem]:
     launch = recipe.launch
     if launch.command and launch.run:
@@ -151,12 +125,14 @@ def _command_problems(recipe: Recipe) -> Iterator[Problem]:
             yield Problem(("launch", "command"), message)
 
 
+@rule("setup", "launch", "params", "data", "storage", "checkpoint", "rehearsal")
 def _setup_problems(recipe: Recipe) -> Iterator[Problem]:
     yield from setup_problems(recipe.setup, recipe, ("setup",))
     if recipe.rehearsal and recipe.rehearsal.setup:
         yield from setup_problems(recipe.rehearsal.setup, recipe, ("rehearsal", "setup"))
 
 
+@rule("launch", "params")
 def _batch_problems(recipe: Recipe) -> Iterator[Problem]:
     batch = recipe.launch.global_batch
     if not isinstance(batch, str):
@@ -167,6 +143,7 @@ def _batch_problems(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("launch", "global_batch"), message)
 
 
+@rule("rehearsal", "params", "data", "storage", "checkpoint")
 def _rehearsal_command_problems(recipe: Recipe) -> Iterator[Problem]:
     rehearsal = recipe.rehearsal
     if rehearsal is None:
@@ -180,12 +157,14 @@ def _rehearsal_command_problems(recipe: Recipe) -> Iterator[Problem]:
             yield Problem(("rehearsal", "command"), message)
 
 
+@rule("rehearsal", "params")
 def _rehearsal_param_problems(recipe: Recipe) -> Iterator[Problem]:
     for name in recipe.rehearsal.params if recipe.rehearsal else ():
         if name not in recipe.params:
             yield Problem(("rehearsal", "params", name), f"unknown parameter{suggestion(name, recipe.params)}")
 
 
+@rule("metrics")
 def _metric_problems(recipe: Recipe) -> Iterator[Problem]:
     for name, metric in recipe.metrics.items():
         path = ("metrics", name, "pattern")
@@ -207,6 +186,7 @@ def _metric_problems(recipe: Recipe) -> Iterator[Problem]:
             yield Problem(path, "expected a group named `value`, for example acc=(?P<value>[0-9.]+)")
 
 
+@rule("resources")
 def _prefer_spot_problems(recipe: Recipe) -> Iterator[Problem]:
     resources = recipe.resources
     if resources.prefer == "spot" and resources.market in ("reservation", "capacity-block"):
@@ -216,6 +196,7 @@ def _prefer_spot_problems(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("resources", "prefer"), message)
 
 
+@rule("work", "metrics")
 def _work_problems(recipe: Recipe) -> Iterator[Problem]:
     if recipe.work is None:
         return
@@ -234,48 +215,10 @@ def _work_problems(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(("work", "amount"), message)
 
 
-def _make_rule(find: Callable[[Recipe], Iterator[Problem]], *sections: str) -> RecipeRule:
-    return RecipeRule(frozenset(sections), find)
-
-
-RULES = (
-    _make_rule(_hardware_problems, "resources"),
-    _make_rule(_reservation_problems, "resources"),
-    _make_rule(_gpu_format_problems, "resources"),
-    _make_rule(_zone_problems, "resources"),
-    _make_rule(_environment_problems, "environment", "rehearsal"),
-    _make_rule(dataset_target_problems, "data"),
-    _make_rule(data_source_problems, "data"),
-    _make_rule(checkpoint_target_problems, "checkpoint"),
-    _make_rule(outputs_target_problems, "outputs_to", "outputs"),
-    _make_rule(role_size_problems, "data", "checkpoint", "outputs_to"),
-    _make_rule(storage_mount_problems, "storage", "data"),
-    _make_rule(storage_make_problems, "storage", "resources"),
-    _make_rule(_output_path_problems, "outputs", "checkpoint"),
-    _make_rule(_param_name_problems, "params"),
-    _make_rule(_command_problems, "launch", "params", "data", "storage", "checkpoint"),
-    _make_rule(_setup_problems, "setup", "launch", "params", "data", "storage", "checkpoint", "rehearsal"),
-    _make_rule(
-        argument_size_problems,
-        "launch",
-        "params",
-        "data",
-        "storage",
-        "checkpoint",
-        "environment",
-        "rehearsal",
-        "resources",
-    ),
-    _make_rule(_batch_problems, "launch", "params"),
-    _make_rule(ranks_per_node_problems, "launch"),
-    _make_rule(kvstore_problems, "launch", "params"),
-    _make_rule(parameter_server_problems, "launch"),
-    _make_rule(_rehearsal_command_problems, "rehearsal", "params", "data", "storage", "checkpoint"),
-    _make_rule(_rehearsal_param_problems, "rehearsal", "params"),
-    _make_rule(_metric_problems, "metrics"),
-    _make_rule(_prefer_spot_problems, "resources"),
-    _make_rule(_work_problems, "work", "metrics"),
-    _make_rule(service_launcher_problems, "launch"),
-    _make_rule(service_name_problems, "launch"),
-    _make_rule(service_reference_problems, "launch", "environment", "params", "data", "storage", "checkpoint"),
+RULES: Final[tuple[RecipeRule, ...]] = tuple(
+    value
+    for names in (dict(globals()), vars(data_rules), vars(launch_rules))
+    for value in names.values()
+    if isinstance(value, RecipeRule)
 )
+"""Every rule, in the order in which problems on the same line are shown: that of the modules and their text."""

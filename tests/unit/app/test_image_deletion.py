@@ -7,7 +7,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from cloudgpu.app.images.bake import ImageBaker, bake_cluster_name, delete_image
+from cloudgpu.app.images import ImageBaker, bake_cluster_name, delete_image
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.aws.session.server_time import ServerTime
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, retained_spending

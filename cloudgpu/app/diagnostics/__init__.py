@@ -1,1 +1,0 @@
-"""`doctor`: check the prerequisites of a run."""

@@ -1,1 +1,0 @@
-"""Bake and delete machine images."""

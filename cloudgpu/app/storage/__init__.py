@@ -1,1 +1,0 @@
-"""Validate the options of `storage create`."""
