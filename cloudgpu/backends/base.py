@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from decimal import Decimal
     from pathlib import Path
 
-    from cloudgpu.aws.ec2.baked_images import OwnImage
+    from cloudgpu.aws.ec2.machine_images import OwnImage
     from cloudgpu.aws.iam.grants import Grant
     from cloudgpu.aws.iam.permission_probe import PermissionResult
-    from cloudgpu.aws.pricing.quotas import QuotaLimit
-    from cloudgpu.aws.session.server_time import ServerTime
-    from cloudgpu.aws.session.session import Identity
+    from cloudgpu.aws.prices_and_quotas import QuotaLimit
+    from cloudgpu.aws.session.session import Identity, ServerTime
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
     from cloudgpu.backends.billing.cost_ledger import CostLedger
     from cloudgpu.backends.lifecycle.launch_request import Requester
@@ -48,9 +47,9 @@ if TYPE_CHECKING:
     from cloudgpu.plan.planner_input import PlannerInput
     from cloudgpu.plan.subnets import MountSubnets, RegionNetwork
     from cloudgpu.recipe.schema import Recipe
-    from cloudgpu.run.containers.logins import RegistryLogin
     from cloudgpu.run.data.copies import RemoteFile, S3Service
     from cloudgpu.run.progress import Emit
+    from cloudgpu.run.registry_logins import RegistryLogin
     from cloudgpu.ssh.base import Host
     from cloudgpu.state.cluster_record import ClusterRecord
     from cloudgpu.state.record_store import RecordStore

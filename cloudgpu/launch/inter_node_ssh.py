@@ -7,9 +7,8 @@
 import shlex
 from ipaddress import IPv4Address, IPv4Network, ip_address
 
-from cloudgpu.launch.command import HOSTFILE
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.launch.ranks import NodeFile
+from cloudgpu.launch.ranks import HOSTFILE, NodeFile
 from cloudgpu.text import openssh_path
 
 PRIVATE_KEY = "ssh/id_ed25519"

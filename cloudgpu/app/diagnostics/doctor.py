@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from cloudgpu.aws.iam.grants import Grant
+from cloudgpu.aws.iam.grants import ROLE_GRANTS, ROLES_WITH_BOUNDARY, SPOT, Grant, ServiceRole
 from cloudgpu.aws.iam.permission_probe import PermissionResult
-from cloudgpu.aws.iam.role_permissions import ROLE_GRANTS, ROLES_WITH_BOUNDARY, SPOT, ServiceRole
-from cloudgpu.aws.pricing.quotas import QuotaLimit
+from cloudgpu.aws.prices_and_quotas import QuotaLimit
 from cloudgpu.aws.session.credential_errors import EXPIRED_CODES
 from cloudgpu.backends.base import AccountQueries
 from cloudgpu.catalog.quotas import Quota

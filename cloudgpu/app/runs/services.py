@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.backends.base import Context
 from cloudgpu.errors import CloudGpuError, ConnectError, UsageError
 from cloudgpu.launch.inventory import default_local_port, loopback_address
@@ -24,6 +23,7 @@ from cloudgpu.recipe.rules.launch import endpoints
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.template import variable_name
 from cloudgpu.run.agent_messages import Chunk, Verdict
+from cloudgpu.run.job import recipe_of
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.progress import Note, ServiceAddress
 from cloudgpu.ssh.base import Host

@@ -17,8 +17,7 @@ from typing import Any, Literal
 
 from cloudgpu import bounds
 from cloudgpu.aws.ec2.instances import describe_rows
-from cloudgpu.aws.ec2.tagged_types import TERMINATING_STATES
-from cloudgpu.aws.ec2.tagging import TOKEN_TAG
+from cloudgpu.aws.ec2.tagged_types import TERMINATING_STATES, TOKEN_TAG
 from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 

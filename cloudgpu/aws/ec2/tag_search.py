@@ -10,15 +10,17 @@ from typing import Any, Final, get_args
 from cloudgpu import bounds
 from cloudgpu.aws.ec2.instances import terminate
 from cloudgpu.aws.ec2.tagged_types import (
+    CLUSTER_TAG,
     GLOBAL,
     LISTINGS,
     TERMINATED_STATES,
+    TOKEN_TAG,
     FoundResource,
     Kind,
     ResourceListing,
     SearchResult,
 )
-from cloudgpu.aws.ec2.tagging import CLUSTER_TAG, TOKEN_TAG, tags_to_dict
+from cloudgpu.aws.ec2.tagging import tags_to_dict
 from cloudgpu.aws.resources.fleet import FLEET_TAG
 from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler

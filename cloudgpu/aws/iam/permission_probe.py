@@ -6,8 +6,7 @@ from typing import Any, Final, Literal
 
 from botocore import xform_name
 
-from cloudgpu.aws.iam.grants import Grant
-from cloudgpu.aws.iam.role_permissions import NODE_SESSION_ACTIONS, ROLE_GRANTS, grants_for_boundary
+from cloudgpu.aws.iam.grants import NODE_SESSION_ACTIONS, ROLE_GRANTS, Grant, grants_for_boundary
 from cloudgpu.aws.session.errors import convert_errors, convert_response_errors
 from cloudgpu.aws.session.session import Clients, Identity, Session
 from cloudgpu.errors import AuthError, CloudGpuError

@@ -10,7 +10,7 @@ from cloudgpu.recipe.storage_kinds import KINDS
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
-    from cloudgpu.aws.ec2.baked_images import OwnImage
+    from cloudgpu.aws.ec2.machine_images import OwnImage
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
 
 _PRICED_IN = "us-east-1"

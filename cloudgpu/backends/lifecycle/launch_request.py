@@ -7,8 +7,7 @@ from typing import Any
 
 from cloudgpu.backends.storage import NO_STORAGE, MountableStorage
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.engine.config import list_setting, stack_config
-from cloudgpu.engine.role_grants import role_grants
+from cloudgpu.engine.config import list_setting, role_grants, stack_config
 from cloudgpu.errors import PlanError, UsageError
 from cloudgpu.node.bootstrap import NodeKind, bootstrap_script, pack_script
 from cloudgpu.plan.plan import Candidate, Plan

@@ -16,7 +16,7 @@ from cloudgpu.text import command
 
 if TYPE_CHECKING:
     # Only for annotations: `--help` must not import boto3.
-    from cloudgpu.aws.ec2.baked_images import OwnImage
+    from cloudgpu.aws.ec2.machine_images import OwnImage
     from cloudgpu.aws.storage.storage_tags import TaggedStorage
 
 

@@ -9,7 +9,7 @@ import typer
 from cloudgpu.app.images.bake import BakedImage, DeletedImage, ImageBaker, bake_cluster_name, delete_image, image_json
 from cloudgpu.app.planning.planner import plan_error
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.aws.ec2.baked_images import OwnImage
+from cloudgpu.aws.ec2.machine_images import OwnImage
 from cloudgpu.backends.billing.lenient_ledger import check_ledger
 from cloudgpu.backends.billing.retained_prices import image_monthly_usd as monthly_usd
 from cloudgpu.cli.context import command_context

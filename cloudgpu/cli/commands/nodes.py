@@ -8,11 +8,18 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.app.access.cluster_nodes import connect_to_nodes, find_cluster_nodes
 from cloudgpu.app.access.execute import NodeOutcome, OnLine, as_json, exit_code, parse_node_indices, shell_line
 from cloudgpu.app.access.execute import execute as run
-from cloudgpu.app.access.ssh import build_login_command, find_cluster_record, node_by_index, parse_node_and_command
-from cloudgpu.app.access.ssh_config import build_entries, write_entries
+from cloudgpu.app.access.ssh import (
+    build_entries,
+    build_login_command,
+    connect_to_nodes,
+    find_cluster_nodes,
+    find_cluster_record,
+    node_by_index,
+    parse_node_and_command,
+    write_entries,
+)
 from cloudgpu.app.access.tunnels import (
     describe_tunnel,
     is_port_forward,

@@ -17,7 +17,7 @@ from cloudgpu.errors import LedgerError
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal import reset as cloud_reset
-from cloudgpu.rehearsal.ended_instances import ended_instances
+from cloudgpu.rehearsal.layout import ended_instances
 from cloudgpu.text import command
 
 _record_stop: Deferred[[CostLedger, Mapping[str, datetime], datetime], None] = Deferred(

@@ -11,10 +11,8 @@ from typing import Final
 
 from cloudgpu import bounds
 from cloudgpu.aws.resources.handler import ExistingResource
-from cloudgpu.engine.direct.deployment import Deployment, completion_row
+from cloudgpu.engine.direct.deployment import RETRY_PERIOD, Deployment, WatchedClock, completion_row, launch_visible_by
 from cloudgpu.engine.direct.journal_state import Intent, Resource
-from cloudgpu.engine.direct.operation_timeout import WatchedClock
-from cloudgpu.engine.direct.unanswered_delays import RETRY_PERIOD, launch_visible_by
 from cloudgpu.errors import CloudGpuError
 
 _FIRST_PAUSE_S = 0.5

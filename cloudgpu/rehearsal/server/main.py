@@ -26,11 +26,16 @@ from cloudgpu.paths import Home
 from cloudgpu.processes import this_system
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.aws_api.interfaces import NodeHost, Parts
-from cloudgpu.rehearsal.ended_instances import record_ended_instances, running_nodes
 from cloudgpu.rehearsal.faults.active import ActiveFaults
 from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions, SkewedClock
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
-from cloudgpu.rehearsal.layout import ENDPOINT_FORMAT, FAILURE_FORMAT, RehearsalFiles
+from cloudgpu.rehearsal.layout import (
+    ENDPOINT_FORMAT,
+    FAILURE_FORMAT,
+    RehearsalFiles,
+    record_ended_instances,
+    running_nodes,
+)
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import sigv4
 from cloudgpu.rehearsal.server.control import ControlApi

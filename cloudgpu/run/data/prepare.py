@@ -17,18 +17,19 @@ from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.data.copies import (
     DistributionSettings,
+    PeerAddress,
     RemoteFile,
     S3Service,
     batches,
     copy_dataset,
     create_user_directory,
     dataset_index_key,
+    distribute_to_peers,
     download_files_to,
     fetch,
     local_names,
     local_root,
 )
-from cloudgpu.run.data.peer_transfer import PeerAddress, distribute_to_peers
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note, Report, report_transfer
 from cloudgpu.ssh.command import RemoteCommand

@@ -11,7 +11,7 @@ from cloudgpu.app.diagnostics.doctor import Diagnosis, DiagnosticReport
 from cloudgpu.app.matrix.outcome import MatrixOutcome, RowOutcome
 from cloudgpu.app.planning.catalog_refresh import CatalogReading, CatalogStatus, RefreshResult, UnreadPart
 from cloudgpu.app.planning.quota_report import quota_report_lines, report_subjects
-from cloudgpu.aws.ec2.baked_images import OwnImage
+from cloudgpu.aws.ec2.machine_images import OwnImage
 from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.backends.storage import StorageRow
 from cloudgpu.catalog import load

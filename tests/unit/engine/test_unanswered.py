@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.engine.direct.delete import HOURLY_BILLED_TYPES
-from cloudgpu.engine.direct.unanswered_delays import AWS_DELAYS
+from cloudgpu.engine.direct.deployment import AWS_DELAYS
 
 ONE = 'Thing("a")'
 

@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.errors import RecipeError
 from cloudgpu.launch.inter_node_ssh import subnet
 from cloudgpu.launch.inventory import Inventory
-from cloudgpu.launch.launchers.registry import LAUNCHERS, launch
+from cloudgpu.launch.launchers import LAUNCHERS, launch
 from cloudgpu.recipe.rules.text import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Launch, Recipe
 from tests.unit.launch.test_torchrun import CTX, GOLDEN, nodes

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.node.agent import mount
-from cloudgpu.node.agent.leases import cleanup, daemon, lease, store, termination
+from cloudgpu.node.agent.leases import cleanup, lease, store, termination
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "FOLDER", str(tmp_path / "leases"))
     monkeypatch.setattr(lease, "_free", lambda wanted, *_: tuple(range(wanted)))
     monkeypatch.setattr(lease, "gpu_ids", lambda: {"GPU-0": 0})
-    monkeypatch.setattr(daemon, "ensure_daemon_running", lambda *_: None)
+    monkeypatch.setattr(lease, "ensure_daemon_running", lambda *_: None)
     monkeypatch.setattr(termination, "stop_runs", lambda *_, **__: [])
     monkeypatch.setattr(termination, "remove_containers", lambda *_: [])
     monkeypatch.setattr(termination, "remove_images", lambda *_: [])

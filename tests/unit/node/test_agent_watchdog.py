@@ -9,8 +9,8 @@ import pytest
 from cloudgpu.node.agent import files
 from cloudgpu.node.agent.containers import run_container
 from cloudgpu.node.agent.containers.run_container import ContainerSpec, RankContainer
+from cloudgpu.node.agent.proc import WatchdogProcess
 from cloudgpu.node.agent.untrusted_data import AgentError
-from cloudgpu.node.agent.watchdog import WatchdogProcess
 
 
 @pytest.fixture(name="lock")

@@ -16,7 +16,7 @@ from cloudgpu.backends.aws.clusters.verified_deletion import ResourceFilter, Tag
 from cloudgpu.backends.billing.costs import spending_of
 from cloudgpu.backends.billing.missing_rows import has_failed, missing_nodes, reopen_row, rows_of
 from cloudgpu.backends.tagged_resource import TaggedResource
-from cloudgpu.engine.direct.unanswered_delays import delays_at, launch_visible_by
+from cloudgpu.engine.direct.deployment import delays_at, launch_visible_by
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.ledger.entry import LedgerEntry, Spending
 from cloudgpu.run.progress import Note

@@ -11,7 +11,7 @@ from cloudgpu.backends.billing.retained_prices import storage_monthly_usd as mon
 from cloudgpu.backends.storage import NO_STORAGE, MountableStorage, RetainedStorage, StorageOutcome, StorageRequest
 from cloudgpu.engine.config import list_setting
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
-from cloudgpu.node.bootstrap.storage_mounts import Mount, parse_kind
+from cloudgpu.node.bootstrap.rendering import Mount, parse_kind
 from cloudgpu.plan.network_access import GATEWAYS, NetworkRequest
 from cloudgpu.plan.plan import Candidate
 from cloudgpu.plan.subnets import choose_mount_subnets, mount_need

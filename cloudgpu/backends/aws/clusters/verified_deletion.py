@@ -24,7 +24,7 @@ from cloudgpu.aws.ec2.tagged_types import (
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.failures import RegionFailures
 from cloudgpu.backends.tagged_resource import TaggedResource
-from cloudgpu.engine.direct.operation_timeout import OnWait, ignore_wait
+from cloudgpu.engine.direct.deployment import OnWait, ignore_wait
 from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.ledger.entry import LedgerEntry, Part, PartEnd
 from cloudgpu.run.progress import Activity, Note

@@ -17,7 +17,7 @@ from cloudgpu.backends.sweep.cluster_resources import ClusterResources, group_by
 from cloudgpu.backends.sweep.plan import RetainedResource, SweepDecision, SweepPlan, SweepRequest
 from cloudgpu.backends.tagged_resource import BillableResource
 from cloudgpu.catalog.catalog import Catalog
-from cloudgpu.engine.direct.unanswered_delays import RETRY_PERIOD, delays_at, launch_visible_by
+from cloudgpu.engine.direct.deployment import RETRY_PERIOD, delays_at, launch_visible_by
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.text import command
 

@@ -22,7 +22,7 @@ from typing import IO, Any, Callable, Dict
 
 from ..containers import image_transfer
 from ..untrusted_data import AgentError
-from .dataset_index import Record
+from .download import Record
 
 ARCHIVE = "archive"
 """URL path of an image archive."""

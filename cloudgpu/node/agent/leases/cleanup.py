@@ -9,12 +9,12 @@ import subprocess
 from pathlib import Path
 from typing import Any, Callable
 
-from .. import files, mount, proc
-from ..fetch import dataset_index
-from ..gang import secret_file
+from .. import files, masking, mount, proc
+from ..fetch import download
 from ..untrusted_data import AgentError
-from . import daemon, store, termination
+from . import store, termination
 from .lease import MARK
+from .termination import stop_daemon
 
 Emit = Callable[[dict], None]  # type: ignore[type-arg]  # Python 3.8 does not support dict[...] at run time
 _GRACE_S = 10.0
@@ -70,10 +70,10 @@ def _clear(home: str, *, grace_s: float, keep_cache: bool) -> list[str]:
     if left:
         return left
     if not keep_cache:
-        dataset_index.forget_all(os.path.join(home, ".cloudgpu", "data"))
+        download.forget_all(os.path.join(home, ".cloudgpu", "data"))
     for run in Path(home, ".cloudgpu", "runs").glob("*"):
-        secret_file.remove(str(run))
-    daemon.stop_daemon(home)
+        masking.remove(str(run))
+    stop_daemon(home)
     _remove(home)
     _remove_links(home)
     _remove_base(home, keep_cache=keep_cache)

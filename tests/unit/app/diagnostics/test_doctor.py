@@ -8,10 +8,9 @@ import pytest
 
 from cloudgpu.app.diagnostics import doctor
 from cloudgpu.app.diagnostics.doctor import Diagnosis, run_checks
-from cloudgpu.aws.iam.grants import Grant
+from cloudgpu.aws.iam.grants import SPOT, STORAGE_ROLES, Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult
-from cloudgpu.aws.iam.role_permissions import SPOT, STORAGE_ROLES
-from cloudgpu.aws.pricing.quotas import QuotaLimit
+from cloudgpu.aws.prices_and_quotas import QuotaLimit
 from cloudgpu.aws.session.credential_errors import CredentialSource
 from cloudgpu.aws.session.session import Identity
 from cloudgpu.catalog.quotas import quota_of

@@ -9,8 +9,8 @@ from email.utils import format_datetime
 import pytest
 
 from cloudgpu.app.images.bake import BakedImage, ImageBaker, _image_id, bake_cluster_name, retained_spending
-from cloudgpu.aws.ec2.baked_images import OwnImage
-from cloudgpu.aws.session.server_time import ServerTime
+from cloudgpu.aws.ec2.machine_images import OwnImage
+from cloudgpu.aws.session.session import ServerTime
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.errors import UsageError
 from tests.unit.app.conftest import START

@@ -9,8 +9,8 @@ import pytest
 
 from cloudgpu.app.images.bake import ImageBaker, bake_cluster_name, delete_image
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.aws.ec2.baked_images import OwnImage
-from cloudgpu.aws.session.server_time import ServerTime
+from cloudgpu.aws.ec2.machine_images import OwnImage
+from cloudgpu.aws.session.session import ServerTime
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, RetainedSpending
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.errors import AuthError, CloudError, TeardownError, UsageError

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.aws.ec2.baked_images import OwnImage
+from cloudgpu.aws.ec2.machine_images import OwnImage
 from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.backends.aws.sweep.sweep import AccountSweep
 from cloudgpu.backends.sweep.plan import SweepRequest, SweepResult, retained_image, sweep_error
