@@ -4,7 +4,7 @@ This module imports `train_run.py`, which needs most of cloudgpu, only when trai
 """
 
 from cloudgpu.cli.lazy import Deferred
-from cloudgpu.cli.options.groups import with_option_groups
+from cloudgpu.cli.options.shared import with_option_groups
 from cloudgpu.cli.options.train import TrainOptions
 
 _run_training: Deferred[[TrainOptions], None] = Deferred("cloudgpu.cli.commands.train_run.run_training")

@@ -27,7 +27,7 @@ from cloudgpu.backends.hosts.nodes import (
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.gpu_spec import find_spec_mismatch, parse_gib, types_for_spec, why_no_such_gpu
 from cloudgpu.cli.commands.clusters import _parse_expiry
-from cloudgpu.cli.options.environment import read_env_file
+from cloudgpu.cli.options.train import read_env_file
 from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.decoding import decode_as
 from cloudgpu.errors import CloudGpuError, RecipeError, RemoteCommandError

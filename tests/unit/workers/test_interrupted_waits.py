@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.aws.session.retries import poll, retry
+from cloudgpu.cli.terminal.interruption import interruptions
 from cloudgpu.cli.terminal.screen import Screen
-from cloudgpu.cli.terminal.signals import interruptions
 from cloudgpu.clock import Cancelled, CancelScope, SystemClock
 from cloudgpu.engine.direct.delete import run_in_dependency_order
 from cloudgpu.engine.direct.deployment import WatchedClock

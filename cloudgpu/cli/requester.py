@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.cli.context import CliContext
-from cloudgpu.cli.planning.request import preview_requester
+from cloudgpu.cli.planning import preview_requester
 from cloudgpu.ssh.keys import ensure_key
 
 

@@ -8,7 +8,7 @@ import typer
 
 from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.backends.rehearsal import start_rehearsal
-from cloudgpu.cli.commands import rehearsal_conditions
+from cloudgpu.cli.commands.rehearsal import conditions
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options.shared import Json
 from cloudgpu.cli.terminal.table import Column, Table
@@ -156,4 +156,4 @@ def read_given(rows: list[str]) -> dict[str, str]:
     return {name: value for name, _, value in (row.partition("=") for row in rows)}
 
 
-app.command("rules")(rehearsal_conditions.faults)
+app.command("rules")(conditions.faults)

@@ -8,7 +8,7 @@ import typer
 
 from cloudgpu.backends.billing.cost_ledger import CostLedger
 from cloudgpu.backends.rehearsal import start_rehearsal
-from cloudgpu.cli.commands import rehearsal_conditions
+from cloudgpu.cli.commands.rehearsal import conditions
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.lazy import Deferred, LazyCommand, LazyGroup
 from cloudgpu.cli.options.shared import Json, Yes
@@ -29,7 +29,7 @@ _pulumi_lines: Deferred[[Home], list[str]] = Deferred("cloudgpu.backends.aws.eng
 class RehearsalCommands(LazyGroup):
     """The commands of `cloudgpu rehearsal`. `fault` is lazy, because only `fault` imports a YAML parser."""
 
-    table = (LazyCommand("fault", "rehearsal_fault", "Apply faults to the simulated AWS."),)
+    table = (LazyCommand("fault", "rehearsal.fault", "Apply faults to the simulated AWS."),)
 
 
 app = typer.Typer(
@@ -141,8 +141,8 @@ def env(
     context.screen.raw("".join(f"{line}\n" for line in lines))
 
 
-app.command("capacity")(rehearsal_conditions.capacity)
-app.command("quota")(rehearsal_conditions.quota)
-app.command("prices")(rehearsal_conditions.prices)
-app.command("faults", hidden=True)(rehearsal_conditions.faults)  # former name of `fault rules`
-app.command("advance")(rehearsal_conditions.advance)
+app.command("capacity")(conditions.capacity)
+app.command("quota")(conditions.quota)
+app.command("prices")(conditions.prices)
+app.command("faults", hidden=True)(conditions.faults)  # former name of `fault rules`
+app.command("advance")(conditions.advance)
