@@ -34,20 +34,20 @@ class Delays:
     """Delays to assume for a cloud, in seconds.
 
     Attributes:
-        landing_s: Time during which a call may still take effect after its caller was killed.
-        launch_s: Like `landing_s`, but for a launch, which returns only after all instances are placed.
-        showing_s: Time until a tag search finds a new resource.
+        call_s: Time during which a call may still take effect after its caller was killed.
+        launch_s: Like `call_s`, but for a launch, which returns only after all instances are placed.
+        visible_s: Time until a tag search finds a new resource.
     """
 
-    landing_s: float
+    call_s: float
     launch_s: float
-    showing_s: float
+    visible_s: float
 
 
-AWS_DELAYS: Final = Delays(landing_s=60.0, launch_s=180.0, showing_s=20.0)
+AWS_DELAYS: Final = Delays(call_s=60.0, launch_s=180.0, visible_s=20.0)
 """Delays for real AWS, based on the calls' time limits and on the time until EC2 lists a new resource."""
 
-OTHER_ENDPOINT_DELAYS: Final = Delays(landing_s=1.0, launch_s=1.0, showing_s=1.0)
+OTHER_ENDPOINT_DELAYS: Final = Delays(call_s=1.0, launch_s=1.0, visible_s=1.0)
 """Delays for other endpoints, such as the rehearsal cloud, which lists new resources immediately."""
 
 
@@ -64,7 +64,7 @@ def launch_visible_by(recorded_at: datetime, now: datetime, delays: Delays) -> d
         now: Time at which the caller is known to have exited.
         delays: Delays to assume for the cloud.
     """
-    return min(recorded_at + RETRY_PERIOD, now) + timedelta(seconds=delays.launch_s + delays.showing_s)
+    return min(recorded_at + RETRY_PERIOD, now) + timedelta(seconds=delays.launch_s + delays.visible_s)
 
 
 def ignore_wait(_elapsed_s: float) -> None:

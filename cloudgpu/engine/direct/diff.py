@@ -164,18 +164,15 @@ def _meta(request: _Request) -> Meta:
     by_property = {
         name: tuple(sorted(dependencies.urns)) for name, dependencies in request.propertyDependencies.items()
     }
+    # The parent is a dependency too, because children must be deleted before parents.
+    dependencies = {*request.dependencies, *filter(None, [request.parent])}
     return Meta(
-        dependencies=tuple(sorted({*request.dependencies, *_custom_parent(request)})),
+        dependencies=tuple(sorted(dependencies)),
         property_dependencies=dict(sorted(by_property.items())),
         protect=request.protect,
         retain=request.retainOnDelete,
         deleted_with=request.deletedWith,
     )
-
-
-def _custom_parent(request: _Request) -> list[str]:
-    """Return the parent's URN, if any. The parent is a dependency, because children must be deleted before parents."""
-    return [request.parent] if request.parent else []
 
 
 @dataclass(frozen=True)

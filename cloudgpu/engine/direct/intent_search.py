@@ -72,10 +72,10 @@ def _until(deployment: Deployment, intent: Intent, *, ending: bool) -> datetime:
     except ValueError:
         sent_at = now  # the recorded time is unreadable: assume that the call was sent just now
     if not ending:
-        return min(sent_at, now) + timedelta(seconds=delays.showing_s)
+        return min(sent_at, now) + timedelta(seconds=delays.visible_s)
     if intent.type in HOURLY_BILLED_TYPES:
         return launch_visible_by(sent_at, now, delays)
-    return min(sent_at + RETRY_PERIOD, now) + timedelta(seconds=delays.landing_s + delays.showing_s)
+    return min(sent_at + RETRY_PERIOD, now) + timedelta(seconds=delays.call_s + delays.visible_s)
 
 
 def _watched_clock(deployment: Deployment, intent: Intent, until: datetime) -> WatchedClock:

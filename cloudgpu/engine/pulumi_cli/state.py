@@ -316,8 +316,8 @@ class Recovery:
 
         Return the time until which an empty search proves nothing.
         """
-        landing_s = self._delays.launch_s if launching else self._delays.landing_s
-        until = self._clock.now() + timedelta(seconds=landing_s + self._delays.showing_s)
+        call_s = self._delays.launch_s if launching else self._delays.call_s
+        until = self._clock.now() + timedelta(seconds=call_s + self._delays.visible_s)
         self._notes.mark_incomplete(until)
         return until
 

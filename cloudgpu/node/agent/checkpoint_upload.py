@@ -41,7 +41,7 @@ _UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
 Emit = Callable[[Dict[str, Any]], None]
 
 
-def verb(spec: dict[str, Any], emit: Emit) -> None:
+def start_upload(spec: dict[str, Any], emit: Emit) -> None:
     """Start uploading a directory. Idempotent."""
     folder, name = status.run_dir(spec), _name(spec)
     CheckpointBucket(spec).check()
@@ -53,7 +53,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     emit({"keeping": str(spec.get("source")), "started": state is None})
 
 
-def kept(spec: dict[str, Any], emit: Emit) -> None:
+def finish_upload(spec: dict[str, Any], emit: Emit) -> None:
     """Upload the remaining files after the run has ended, and print totals."""
     folder, name = status.run_dir(spec), _name(spec)
     state = files.read_json(_path(folder, name))
@@ -129,7 +129,7 @@ class Uploader:
         files.write_json(self._path, self._state)
 
     def _send(self, relative: str, seen: list[int], known: dict[str, Any], *, last: bool) -> None:
-        def keep(progress: dict[str, Any]) -> None:
+        def save(progress: dict[str, Any]) -> None:
             with self._lock:
                 self._state["files"][relative] = {"seen": seen, **progress}
                 files.write_json(self._path, self._state)
@@ -138,7 +138,7 @@ class Uploader:
         self._state["failed"].pop(relative, None)
         stored = f"node-0/{relative}" if self._moved.match(relative) else relative
         try:
-            self._bucket.send(os.path.join(str(self._spec["source"]), relative), stored, known, keep)
+            self._bucket.send(os.path.join(str(self._spec["source"]), relative), stored, known, save)
         except FileNotFoundError:
             return
         except FileChangedError:
@@ -154,7 +154,7 @@ class Uploader:
         except UnicodeEncodeError:
             self._fail(relative, f"{relative!a}: the file name is not UTF-8, which S3 requires")
             return
-        keep({"done": True})
+        save({"done": True})
 
     def _fail(self, relative: str, why: str) -> None:
         self._state["failed"][relative] = why

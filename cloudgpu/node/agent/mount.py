@@ -196,7 +196,7 @@ def _mount(mount: dict[str, Any], run: str, emit: Emit) -> bool:
         requested = {"target": target, "source": _text(mount, "source"), "argv": list(mount["argv"])}
         if record is not None and is_mounted(target):
             if {key: record.get(key) for key in requested} != requested:
-                runs = _others(record)
+                runs = ", ".join(record.get("runs") or []) or "(none)"
                 message = f"dataset {mount['name']}: {record['source']} is already mounted at {target} for run {runs}"
                 raise AgentError(
                     message, hint="wait until that run has finished, or change the dataset's `to`", code="taken"
@@ -351,10 +351,6 @@ def _record(target: str, folder: str = "") -> Iterator[tuple[str, dict[str, Any]
     path = os.path.join(folder, hashlib.sha256(target.encode()).hexdigest()[:16] + ".json")
     with files.locked(path[: -len("json")] + "lock"):
         yield path, files.read_json(path)
-
-
-def _others(record: dict[str, Any]) -> str:
-    return ", ".join(record.get("runs") or []) or "(none)"
 
 
 def _text(spec: dict[str, Any], key: str) -> str:

@@ -184,18 +184,18 @@ class WatchdogProcess:
         last: The last message that was sent; empty if none was.
     """
 
-    def __init__(self, clean_up: CleanUp, *, keep: Sequence[int] = ()) -> None:
+    def __init__(self, clean_up: CleanUp, *, open_handles: Sequence[int] = ()) -> None:
         """Start the process.
 
         Args:
             clean_up: Called in the watchdog with the messages that it received. Its standard streams are `/dev/null`.
-            keep: Handles that the watchdog keeps open until it exits, such as a lock.
+            open_handles: Handles that the watchdog keeps open until it exits, such as a lock.
         """
         self.last = b""
         read, self._write = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            _run(read, clean_up, keep)
+            _run(read, clean_up, open_handles)
         os.close(read)
 
     def send(self, message: bytes) -> None:
@@ -217,7 +217,7 @@ class WatchdogProcess:
         os.close(self._write)
 
 
-def _run(read: int, clean_up: CleanUp, keep: Sequence[int]) -> None:
+def _run(read: int, clean_up: CleanUp, open_handles: Sequence[int]) -> None:
     """Run the watchdog. Never returns."""
     try:
         os.setsid()
@@ -227,8 +227,8 @@ def _run(read: int, clean_up: CleanUp, keep: Sequence[int]) -> None:
         for stream in (0, 1, 2):
             os.dup2(null, stream)  # the docker client expects open streams, and the caller waits for the end of its own
         # Inherited handles would keep locks held and pipes open, also the one whose end this process waits for.
-        kept = sorted({2, read, *keep})
-        for handle, following in zip(kept, [*kept[1:], 4096]):
+        handles = sorted({2, read, *open_handles})
+        for handle, following in zip(handles, [*handles[1:], 4096]):
             os.closerange(handle + 1, following)
         received = b""
         for data in iter(lambda: os.read(read, 4096), b""):

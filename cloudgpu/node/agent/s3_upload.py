@@ -140,10 +140,10 @@ class CheckpointBucket:
         """Check that the node has credentials."""
         self._role.keys()
 
-    def send(self, path: str, relative: str, state: dict[str, Any], keep: SaveState) -> int:
+    def send(self, path: str, relative: str, state: dict[str, Any], save: SaveState) -> int:
         """Upload a file and return the number of bytes sent.
 
-        `keep` saves the progress of a multipart upload. `state` is the progress last saved for the file's current
+        `save` saves the progress of a multipart upload. `state` is the progress last saved for the file's current
         content, or an empty dictionary; parts that it lists are not sent again.
         """
         url = self._url(relative)
@@ -154,13 +154,13 @@ class CheckpointBucket:
                 self._request("PUT", url, body)
                 sent = len(body)
             else:
-                sent = self._send_parts(stream.fileno(), before.st_size, url, state, keep)
+                sent = self._send_parts(stream.fileno(), before.st_size, url, state, save)
         after = os.stat(path)
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             raise FileChangedError(path)
         return sent
 
-    def _send_parts(self, handle: int, size: int, url: str, state: dict[str, Any], keep: SaveState) -> int:
+    def _send_parts(self, handle: int, size: int, url: str, state: dict[str, Any], save: SaveState) -> int:
         step = max(PART, -(-size // _MOST_PARTS))
         upload = str(state.get("upload") or "")
         done: dict[str, str] = dict(state.get("parts") or {})
@@ -179,7 +179,7 @@ class CheckpointBucket:
                 raise self._upload_error(url, f"the response has no ETag for part {number}")
             done[str(number)] = tag
             sent[0] += len(body)
-            keep({"upload": upload, "parts": dict(done)})
+            save({"upload": upload, "parts": dict(done)})
 
         numbers = [number for number in range(1, -(-size // step) + 1) if str(number) not in done]
         with ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -180,7 +180,7 @@ class NodeFleet:
 
     def record_image_packages(self, instance_id: str, image_id: str) -> None:
         """Record the packages installed on a node as the packages of an image created from the node."""
-        self._images.keep(image_id, self.find(instance_id).record.installed)
+        self._images.store(image_id, self.find(instance_id).record.installed)
 
     async def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Replace all node faults. Faults that can affect running nodes take effect immediately.

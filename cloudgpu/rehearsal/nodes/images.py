@@ -96,7 +96,7 @@ class Images:
         """Return the packages installed in an image, or an empty tuple if the image was not created from a node."""
         return tuple(self._read().get(image_id, ()))
 
-    def keep(self, image_id: str, installed: tuple[str, ...]) -> None:
+    def store(self, image_id: str, installed: tuple[str, ...]) -> None:
         """Store the list of packages installed in an image."""
         record.write_private(self._path, _FORMAT.encode(self._read() | {image_id: list(installed)}))
 

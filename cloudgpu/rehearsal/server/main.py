@@ -149,8 +149,8 @@ class RehearsalServer:
         self._terminate_nodes = True
         self._stop.set()
 
-    def leave(self) -> None:
-        """Request that the server stop but leave the nodes running for the next server of this state home."""
+    def stop_keeping_nodes(self) -> None:
+        """Request that the server stop but keep the nodes running for the next server of this state home."""
         self._stop.set()
 
     def _application(self, request: HttpRequest) -> HttpResponse:
@@ -332,7 +332,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup(lock.fileno())
             host = NodeHostClient(files.nodes, envs=options.envs)
             server = RehearsalServer(home, host, SystemClock(), idle_minutes=options.idle_minutes)
-            signal.signal(signal.SIGTERM, lambda *_: server.leave())
+            signal.signal(signal.SIGTERM, lambda *_: server.stop_keeping_nodes())
             server.run()
     except CloudGpuError as err:
         _log.error("%s", err.message)

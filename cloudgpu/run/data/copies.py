@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.recipe.schema import Data
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run.agent import Agent, AgentReplyError, count_field, run_on_agents
+from cloudgpu.run.agent import SERVE_PEERS, Agent, AgentReplyError, count_field, run_on_agents
 from cloudgpu.run.progress import Note, Report, report_transfer
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import Raw, RemoteCommand
@@ -115,16 +115,16 @@ def download_files_to(
     dataset: Data,
     listed: Sequence[RemoteFile],
     way: DistributionSettings,
-    hand: Mapping[str, Any] | None = None,
+    peer: Mapping[str, Any] | None = None,
 ) -> int:
     """Download files on one node in batches of `FILES_PER_REQUEST` and return the bytes transferred.
 
-    If the files' URLs refer to another node, `hand` contains the token and certificate of that node.
+    If the files' URLs refer to another node, `peer` contains the token and certificate of that node.
     """
     create_user_directory(agent.host, target)
     with report_transfer(way.report, f"data {dataset.name}", agent.host.node.index) as on_bytes:
         return sum(
-            _fetch_batch(agent, dataset, batch, target, way, hand, on_done=on_done)
+            _fetch_batch(agent, dataset, batch, target, way, peer, on_done=on_done)
             for batch, on_done in batches(listed, [file.size for file in listed], on_bytes)
         )
 
@@ -166,12 +166,12 @@ def _fetch_batch(
     batch: Sequence[RemoteFile],
     target: str,
     way: DistributionSettings,
-    hand: Mapping[str, Any] | None,
+    peer: Mapping[str, Any] | None,
     *,
     on_done: Callable[[int], None],
 ) -> int:
     """Download a batch. If the presigned URLs expire, renew them and continue with the files that are missing."""
-    common_fields = {"cache": dataset_index_key(dataset, target), "roots": [target], **({"hand": hand} if hand else {})}
+    common_fields = {"cache": dataset_index_key(dataset, target), "roots": [target], **({"hand": peer} if peer else {})}
     for renewal in range(_RENEWALS + 1):
         try:
             files = [_file_entry(file, target) for file in batch]
@@ -302,10 +302,12 @@ def serve_files(agent: Agent, what: Mapping[str, Any], report: Report) -> Iterat
     """Serve files from a node while the context is open."""
     node, certificate, token = agent.host.node, generate_certificate(datetime.now(UTC)), secrets.token_urlsafe(32)
     secret = {"token": token, "cert": certificate.pem, "key": certificate.key}
-    stream = agent.stream("hand", {**what, "address": node.private_address, **secret})
+    stream = agent.stream(SERVE_PEERS, {**what, "address": node.private_address, **secret})
     try:
         answer: Mapping[str, Any] = {}
-        answers = agent.answers(stream, "hand")  # keep a reference: garbage-collecting the generator closes the stream
+        answers = agent.answers(
+            stream, SERVE_PEERS
+        )  # keep a reference: garbage-collecting the generator closes the stream
         for answer in answers:
             if "port" in answer:
                 break

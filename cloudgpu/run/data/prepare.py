@@ -62,9 +62,9 @@ def _fetch_files(
     agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: DistributionSettings, source: PeerAddress
 ) -> int:
     """Download a dataset from another node. Return 0, because nothing is read from the source."""
-    hand = source["hand"]
-    files = [replace(file, url=_address(hand, file.relative), etag="" if file.sha256 else file.etag) for file in listed]
-    download_files_to(agent, _target(dataset, agent), dataset, files, way, hand)
+    peer = source["hand"]
+    files = [replace(file, url=_address(peer, file.relative), etag="" if file.sha256 else file.etag) for file in listed]
+    download_files_to(agent, _target(dataset, agent), dataset, files, way, peer)
     return 0
 
 
@@ -110,8 +110,8 @@ def _target(dataset: Data, agent: Agent) -> str:
     return f"{agent.root}{dataset.to}"
 
 
-def _address(hand: Mapping[str, Any], relative: str) -> str:
-    return f"{hand['url']}/{quote(relative, errors='surrogateescape')}"
+def _address(peer: Mapping[str, Any], relative: str) -> str:
+    return f"{peer['url']}/{quote(relative, errors='surrogateescape')}"
 
 
 def provide_dataset(dataset: Data, job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int:

@@ -92,7 +92,7 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
         line for tools in prepare._COMMANDS.values() for lines in tools.values() for line in lines
     ),
     "cloudgpu/launch/containers.py: _ENTER": (containers._ENTER,),
-    "cloudgpu/launch/inter_node_ssh.py: ssh_shim": (LAUNCHED["ssh/bin/ssh"],),
+    "cloudgpu/launch/ssh_launchers.py: ssh_shim": (LAUNCHED["ssh/bin/ssh"],),
     "cloudgpu/launch/ranks.py: _starter": (
         _starter(HERE).content,
         _starter(replace(HERE, interpreter="/opt/new tools/bin/python")).content,

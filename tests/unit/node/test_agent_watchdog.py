@@ -25,7 +25,7 @@ def _start(tmp_path: Path, lock: Path):
     def start() -> WatchdogProcess:
         handle = files.lock_file(str(lock))
         clean_up = lambda messages: (tmp_path / "messages").write_bytes(b",".join(messages))  # noqa: E731
-        watchdog = WatchdogProcess(clean_up, keep=(handle,))
+        watchdog = WatchdogProcess(clean_up, open_handles=(handle,))
         os.close(handle)
         return watchdog
 

@@ -295,7 +295,7 @@ class SetupImage:
             folder: Directory of the setup.
         """
         self._remove_image()  # an interrupted setup may have left it
-        watchdog = WatchdogProcess(self._clean_up, keep=(self._lock,))
+        watchdog = WatchdogProcess(self._clean_up, open_handles=(self._lock,))
         watchdog.send(_PENDING)
         try:
             self._container.create(folder)

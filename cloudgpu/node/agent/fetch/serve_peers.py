@@ -32,7 +32,7 @@ _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
 Emit = Callable[[Dict[str, Any]], None]
 
 
-def verb(spec: dict[str, Any], emit: Emit) -> None:
+def serve_peers(spec: dict[str, Any], emit: Emit) -> None:
     """Print `{"port", "size"}` once other nodes may connect, and exit when the caller stops reading the output."""
     source: Folder | Archive
     if spec.get("image"):

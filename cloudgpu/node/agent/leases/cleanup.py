@@ -21,7 +21,7 @@ _GRACE_S = 10.0
 _UMOUNT_S = 20.0
 
 
-def verb(spec: dict[str, Any], emit: Emit) -> None:
+def clean_up(spec: dict[str, Any], emit: Emit) -> None:
     """Clean up, then print the number of clusters, the GPUs in their leases, and, as `left`, whatever remains.
 
     It is not an error if there is nothing to clean up. A lease is released only if nothing remains. `token` and `home`
@@ -29,7 +29,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     identify the cluster. With this user's last cluster on the host, environments and an empty `.cloudgpu` are removed
     too. `keep_cache` keeps downloaded datasets and environments.
     """
-    grace_s, keep = float(spec.get("grace_s", _GRACE_S)), bool(spec.get("keep_cache"))
+    grace_s, keep_cache = float(spec.get("grace_s", _GRACE_S)), bool(spec.get("keep_cache"))
     if spec.get("token"):
         token, home = str(spec["token"]), _checked_home(str(spec.get("home", "")))
         found = [(token, home), *_made_by_older_version(token, home)]
@@ -41,7 +41,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
         gpus += list(lease.gpus) if lease is not None else []
         # If this login's home directory differs from the home directory in the lease, clear both.
         homes = dict.fromkeys([home] if lease is None or not lease.home else [home, _checked_home(lease.home)])
-        left += _end_cluster(token, list(homes), grace_s=grace_s, keep_cache=keep)
+        left += _end_cluster(token, list(homes), grace_s=grace_s, keep_cache=keep_cache)
     emit({"clusters": len(found), "gpus": gpus, "left": left})
 
 

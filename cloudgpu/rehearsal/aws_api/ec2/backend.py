@@ -191,15 +191,12 @@ def describe_instances(call: ParsedRequest) -> dict[str, Any]:
     except NotImplementedError:
         raise AwsError("InvalidParameterValue", f"One of the filters is invalid: {', '.join(filters)}") from None
     for reservation in reservations:
-        reservation.instances = [i for i in reservation.instances if i.id in ids or (not ids and _is_seen(call, i))]
+        # Searches may not find a new instance for some calls.
+        seen = [i for i in reservation.instances if i.id in ids or not (ids or call.world.behaviour.unseen(str(i.id)))]
+        reservation.instances = seen
     rows, token = paginate_rows([row for row in reservations if row.instances], call.params)
     _advance_terminations(call, [instance for row in rows for instance in row.instances])
     return {"Reservations": rows, "NextToken": token}
-
-
-def _is_seen(call: ParsedRequest, instance: Any) -> bool:  # noqa: ANN401 - moto's instance
-    """Return True if searches can find the instance; a new instance can stay hidden for some calls."""
-    return not call.world.behaviour.unseen(str(instance.id))
 
 
 def _advance_terminations(call: ParsedRequest, instances: list[Any]) -> None:

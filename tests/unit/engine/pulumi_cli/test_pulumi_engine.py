@@ -22,7 +22,7 @@ from cloudgpu.errors import (
     ThrottledError,
 )
 
-DELAYS = Delays(landing_s=60.0, launch_s=180.0, showing_s=20.0)
+DELAYS = Delays(call_s=60.0, launch_s=180.0, visible_s=20.0)
 STACK_URN = "urn:pulumi:demo::cloudgpu::pulumi:pulumi:Stack::cloudgpu-demo"
 THING, FLEET_URN = (f"urn:pulumi:demo::cloudgpu::{kind}::a" for kind in ("fake:index:Thing", FLEET))
 
