@@ -26,7 +26,7 @@ import paramiko
 from measure import ROOT, show
 
 from cloudgpu.aws.session.session import CloudEndpoint, connect
-from cloudgpu.aws.storage import objects
+from cloudgpu.aws.storage import s3
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Node
 from cloudgpu.node.payload import agent_name, agent_source
@@ -188,11 +188,11 @@ def from_s3(folder: Path, sources: dict[str, Path]) -> None:
     try:
         for number, (name, source) in enumerate(sources.items()):
             url, target = f"s3://data/{number}", folder / "copy"
-            objects.put_files(session, url, source)
+            s3.put_files(session, url, source)
 
             def ours(url: str = url, target: Path = target) -> None:
-                listed = objects.list_objects(session, url)
-                links = objects.presign_urls(session, url, [s3_object.key for s3_object in listed], 3600)
+                listed = s3.list_objects(session, url)
+                links = s3.presign_urls(session, url, [s3_object.key for s3_object in listed], 3600)
                 files = [
                     {
                         "url": links[s3_object.key],

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from cloudgpu.aws.iam.role_permissions import ROLE_GRANTS, ROLES_WITH_BOUNDARY, SPOT, ServiceRole
+from cloudgpu.aws.iam.grants import ROLE_GRANTS, ROLES_WITH_BOUNDARY, SPOT, ServiceRole
 from cloudgpu.aws.session.credential_errors import EXPIRED_CODES
 from cloudgpu.backends.base import AccountQueries
 from cloudgpu.catalog.quotas import Quota

@@ -9,9 +9,8 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from cloudgpu.clock import utc_text
-from cloudgpu.engine.config import list_setting
-from cloudgpu.engine.role_grants import RoleGrants
-from cloudgpu.node.bootstrap.storage_mounts import Mount
+from cloudgpu.engine.config import RoleGrants, list_setting
+from cloudgpu.node.bootstrap.rendering import Mount
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.text import command
 

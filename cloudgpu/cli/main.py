@@ -14,9 +14,8 @@ from cloudgpu.cli.lazy import LazyCommand, LazyGroup
 from cloudgpu.cli.open_resources import open_resources
 from cloudgpu.cli.options.shared import expand_retry_option
 from cloudgpu.cli.render.error import failure_json
-from cloudgpu.cli.terminal.interruption import Interrupted
+from cloudgpu.cli.terminal.interruption import INTERRUPTED, Interrupted, interruptions
 from cloudgpu.cli.terminal.screen import Screen
-from cloudgpu.cli.terminal.signals import INTERRUPTED, interruptions
 from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.node.agent.proc import forbid_core_dumps
 from cloudgpu.text import command, printable

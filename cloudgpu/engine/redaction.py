@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from cloudgpu.engine.direct.program.protobuf_values import Path, iter_scalars
+from cloudgpu.engine.direct.protobuf_values import Path, iter_scalars
 from cloudgpu.node.agent.masking import Mask
 
 MARK: Final = "cloudgpu:hidden:"

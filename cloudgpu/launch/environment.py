@@ -1,15 +1,67 @@
-"""The environment and roles of a run's processes, and the check for variables that a recipe may not set."""
+"""The environment and roles of a run's processes: reserved variables, the run's ports, NCCL and Gloo.
 
+NCCL falls back from EFA to TCP without an error, so only its own log shows what a run really used. The variables
+specific to instance types are defined in `catalog/communication.py`, so that a plan can show them.
+"""
+
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from cloudgpu.catalog.communication import has_efa, rank_variables
 from cloudgpu.errors import RecipeError, UsageError
-from cloudgpu.launch.command import rank_command, script_variables
+from cloudgpu.launch.containers import INSIDE
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.launch.network import nccl_log_variables, network_environment
-from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
+from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch, rank_command, script_variables
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.text_rules import LAUNCHER_VARIABLES
+from cloudgpu.recipe.text_rules import LAUNCHER_VARIABLES, RUN_PORTS
+
+LOG_VARIABLES: Final = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+_NCCL_LOG: Final = "nccl/%h-%p.log"
+"""One file per process: NCCL replaces `%h` by the host's name and `%p` by the process ID."""
+_PORT_RANGE = len(RUN_PORTS) // 2
+"""Number of rendezvous ports. The same number of ports for the agents' connections follows."""
+
+
+def network_environment(recipe: Recipe, node: Node, nodes: int) -> Mapping[str, str]:
+    """Return the variables for the ranks of a node. The recipe's own variables take precedence."""
+    if node.simulated:
+        # Every simulated node is this machine, so Gloo would resolve the host name to an address that no node uses.
+        return {"GLOO_SOCKET_IFNAME": "lo"} if node.private_address.startswith("127.") else {}
+    if node.interface:
+        # The inventory states which network the hosts share.
+        return {"NCCL_SOCKET_IFNAME": f"={node.interface}", "GLOO_SOCKET_IFNAME": node.interface} if nodes > 1 else {}
+    variables = rank_variables(node.instance_type, nodes, recipe.resources.network)
+    return {variable.name: variable.value for variable in variables}
+
+
+def uses_efa(recipe: Recipe, node: Node) -> bool:
+    """Return True if the node's ranks communicate through EFA."""
+    return has_efa(node.instance_type) and recipe.resources.network != "tcp"
+
+
+def watches_network(inventory: Inventory) -> bool:
+    """Return True if the run has traffic between nodes that NCCL may carry."""
+    return len(inventory.nodes) > 1 and all(node.gpus > 0 for node in inventory.nodes)
+
+
+def sets_own_log(recipe: Recipe) -> tuple[str, ...]:
+    """Return the variables of NCCL's log that the recipe sets itself."""
+    return tuple(name for name in LOG_VARIABLES if name in recipe.environment.env or name in recipe.environment.secrets)
+
+
+def nccl_log_variables(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> Mapping[str, str]:
+    """Return the variables of NCCL's log.
+
+    If the recipe sets one of them, all are left to the recipe, so that NCCL's lines appear where its author wants them.
+    The agent then finds them only in the ranks' own output.
+    """
+    if not watches_network(inventory) or not ctx.run_dir or sets_own_log(recipe):
+        return {}
+    folder = INSIDE if ctx.enter else ctx.run_dir
+    # INFO, because NCCL names its network at no other level. Both subsystems are silent once the ranks are connected.
+    return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_DEBUG_FILE": f"{folder}/{_NCCL_LOG}"}
 
 
 def reject_reserved_variables(recipe: Recipe) -> None:
@@ -140,3 +192,23 @@ def _ranks(
         return RankLaunch(rank, local, argv, env, slot.role, slot.decides)
 
     return tuple(rank_launch(local, rank, slot) for local, (rank, slot) in enumerate(node_slots))
+
+
+def master_port(run_id: str, attempt: int = 0) -> int:
+    """Return the run's rendezvous port on the head node. If the port is in use, call again with the next `attempt`."""
+    return RUN_PORTS.start + _hashed_offset("master", run_id, attempt)
+
+
+def gang_port(run_id: str, attempt: int = 0) -> int:
+    """Return the port on which the head node's agent listens for the other agents."""
+    return RUN_PORTS.start + _PORT_RANGE + _hashed_offset("gang", run_id, attempt)
+
+
+def port_after(port: int, count: int) -> int:
+    """Return `port` plus `count`, wrapping around within the rendezvous range."""
+    return RUN_PORTS.start + (port - RUN_PORTS.start + count) % _PORT_RANGE
+
+
+def _hashed_offset(purpose: str, run_id: str, attempt: int) -> int:
+    digest = hashlib.sha256(f"{purpose}/{run_id}/{attempt}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") % _PORT_RANGE

@@ -1,7 +1,21 @@
-"""The output of a launcher: every rank's command and environment, as values."""
+"""The output of a launcher: every rank's command and environment, and how a command is rendered from the recipe."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+
+from cloudgpu.launch.inventory import Inventory, Node, loopback_address
+from cloudgpu.recipe import template
+from cloudgpu.recipe.launch_sections import Endpoint
+from cloudgpu.recipe.schema import Recipe, Scalar
+from cloudgpu.recipe.template import RUN_VARIABLES, variable_name
+
+HOSTFILE = "hostfile"
+"""Path of the hostfile below the run's directory, and the name of its placeholder in commands."""
+SCRIPT_STARTER = "script/start"
+"""Path, below the run's directory, of the program that runs the recipe's script."""
+_SCRIPT = "script/run.sh"
 
 
 @dataclass(frozen=True)
@@ -68,3 +82,81 @@ class LaunchContext:
     storage: Mapping[str, str] = field(default_factory=dict)
     run_dir: str = ""
     enter: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+def rank_command(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0) -> tuple[str, ...]:
+    """Return the command of a rank on the node at this position in the inventory.
+
+    If the recipe has a script, the command is the program that runs it; see `cloudgpu.launch.ranks`. Otherwise,
+    `train.py ...` and `-m package ...` are prefixed with the run's interpreter; anything else is run unchanged.
+    """
+    if recipe.launch.run:
+        return (f"{ctx.run_dir}/{SCRIPT_STARTER}",)
+    return render_command(recipe.launch.command, placeholder_values(recipe, inventory, ctx, position), ctx)
+
+
+def render_command(text: str, names: Mapping[str, Scalar], ctx: LaunchContext) -> tuple[str, ...]:
+    """Render a command line of a recipe and prefix Python scripts with the interpreter."""
+    words = template.argv(text, names)
+    is_python = words[0].endswith(".py") or words[0] == "-m"
+    return (ctx.interpreter, *words) if is_python else words
+
+
+def placeholder_values(
+    recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0
+) -> Mapping[str, Scalar]:
+    """Return the values of a command's placeholders on the node at this position in the inventory."""
+    checkpoint = {"checkpoint": ctx.checkpoint} if ctx.checkpoint else {}
+    return {
+        **recipe.params,
+        **{f"data.{name}": directory for name, directory in ctx.data.items()},
+        **{f"storage.{name}": directory for name, directory in ctx.storage.items()},
+        "run": ctx.run_id,
+        "outputs": ctx.outputs,
+        "node_rank": position,
+        "num_nodes": len(inventory.nodes),
+        "head_address": inventory.head.private_address,
+        "master_port": ctx.master_port,
+        HOSTFILE: f"{ctx.run_dir}/{HOSTFILE}",
+        **checkpoint,
+        **service_values(recipe.launch.service, inventory.head),
+    }
+
+
+def service_values(endpoint: Endpoint | None, head: Node) -> Mapping[str, Scalar]:
+    """Return the placeholder values for the port and address of a service; empty if there is no service."""
+    if endpoint is None:
+        return {}
+    return {"service.port": endpoint.port, "service.address": loopback_address(head)}
+
+
+def with_script(gang: Sequence[NodeLaunch], recipe: Recipe, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
+    """Add the recipe's script to the files of every node, because `mpirun` starts it on nodes without own ranks."""
+    if not recipe.launch.run:
+        return tuple(gang)
+    files = (NodeFile(_SCRIPT, recipe.launch.run), _starter(ctx))
+    return tuple(replace(node, files=(*node.files, *files)) for node in gang)
+
+
+def script_variables(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> dict[str, str]:
+    """Return the parameters, directories and addresses that a command would get through placeholders."""
+    if not recipe.launch.run:
+        return {}
+    known = template.placeholders(recipe)
+    values = placeholder_values(recipe, inventory, ctx)
+    return {
+        variable_name(name): template.format_value(values[name])
+        for name in known
+        if name in values and name not in RUN_VARIABLES
+    }
+
+
+def _starter(ctx: LaunchContext) -> NodeFile:
+    """Return a script that runs the recipe's script, with the run's Python first on the PATH.
+
+    The recipe's script stays as written, so that the line numbers in bash's messages are those of the recipe.
+    """
+    folder = PurePosixPath(ctx.interpreter).parent
+    path = [f"PATH={shlex.quote(str(folder))}:$PATH; export PATH"] if folder.is_absolute() else []
+    run = f"exec bash -eo pipefail {shlex.quote(f'{ctx.run_dir}/{_SCRIPT}')}"
+    return NodeFile(SCRIPT_STARTER, "\n".join(("#!/bin/sh", *path, run)) + "\n", 0o700)

@@ -9,8 +9,7 @@ from typing import Final
 from cloudgpu.errors import CloudGpuError, RehearsalError, StateError
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
-from cloudgpu.rehearsal.ended_instances import record_ended_instances, running_nodes
-from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.layout import RehearsalFiles, record_ended_instances, running_nodes
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import process, sigv4
 from cloudgpu.text import command

@@ -25,6 +25,12 @@ _PATHS_SCRIPT = (
 )
 _PATHS_COMMAND = RemoteCommand("sh", "-c", _PATHS_SCRIPT)
 """Command that prints a node's paths and installed agents."""
+SERVE_PEERS: Final = "hand"
+"""Verb that serves files or an image to other nodes. This and the next two are names of the protocol."""
+START_UPLOAD: Final = "keep"
+"""Verb that starts the upload of checkpoints or outputs."""
+FINISH_UPLOAD: Final = "kept"
+"""Verb that uploads the remaining files after a run."""
 _MAKE: Final = 'umask 077 && mkdir -p -- "$1"'
 _PARTS = 4
 _LOOK_AT_SHELL: Final = "check what the node's login shell runs and prints: ~/.bashrc, /etc/profile.d"
@@ -36,7 +42,12 @@ _ANSWER_S: Final = 120.0
 """Time limit in seconds for a short verb, and for the wait between two output lines of a long verb."""
 _SLOW_S: Final[Mapping[str, float]] = {"describe": 240.0, "start": 300.0}
 """Time limits for short verbs that run several tools or start a container, in seconds."""
-_STALLED_S: Final[Mapping[str, float]] = {"forget": 1800.0, "keep": 1800.0, "kept": 1800.0, "stop": 150.0}
+_STALLED_S: Final[Mapping[str, float]] = {
+    "forget": 1800.0,
+    START_UPLOAD: 1800.0,
+    FINISH_UPLOAD: 1800.0,
+    "stop": 150.0,
+}
 """Time limits for long verbs whose heartbeats report no progress, in seconds. A request's grace period is added.
 
 An upload that works is faster than the part of 32 MiB that counts as progress; `stop` reports none, but gives up by

@@ -82,7 +82,7 @@ def collect(job: Job, agents: Sequence[Agent], to: Path, report: Report = ignore
     every other node in `to/node-N`. A node that fails adds a line to `failures` instead of raising an error, so that
     the outputs of the other nodes are still downloaded.
     """
-    checkpoint_remark, checkpoint_failures = _kept(job, agents)
+    checkpoint_remark, checkpoint_failures = _finish_checkpoints(job, agents)
     upload_remark, upload_failures = finish_uploads(job, agents)
     fetched = _fetch_outputs(job, agents, to, report)
     remarks = (*filter(None, (checkpoint_remark, upload_remark)), *release_datasets(job, agents))
@@ -107,7 +107,7 @@ def _skipped_by(pattern: str, skipped: Sequence[SkippedOutput]) -> SkippedOutput
     return next((output for output in skipped if output.path and matches(output.path.rstrip("/"))), None)
 
 
-def _kept(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
+def _finish_checkpoints(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
     """Wait for the head node's checkpoint upload. Return a summary, and an error message if the upload failed."""
     head = next((agent for agent in agents if agent.host.node.index == 0), None)
     try:

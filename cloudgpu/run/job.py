@@ -1,9 +1,14 @@
-"""A run of a recipe on an inventory, and its directories on the nodes."""
+"""A run of a recipe on an inventory, its directories on the nodes, and the recipe in a run's record."""
 
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
+from cloudgpu.errors import StateError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.state.run_records import RunRecord
+from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
@@ -32,3 +37,19 @@ class Job:
     def cache(self, home: str) -> str:
         """Return the path of the recipe's last uploaded work directory, from which every run makes its private copy."""
         return f"{home}/.cloudgpu/work/{self.recipe.name}"
+
+
+def recipe_of(record: RunRecord) -> Recipe:
+    """Return the recipe with which a run was started.
+
+    Raises:
+        StateError: The record contains no valid recipe, for example because another version of cloudgpu wrote it.
+    """
+    try:
+        return Recipe.model_validate(record.resolved)
+    except ValidationError as err:
+        first = err.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"])) or "recipe"
+        message = f"the recipe in the record of run {record.run_id} cannot be read: {field}: {first['msg']}"
+        hint = f"delete the run's cluster with `{command('cloudgpu', 'down', '--run', record.run_id)}`"
+        raise StateError(message, hint=hint) from err

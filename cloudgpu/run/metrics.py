@@ -169,7 +169,7 @@ class Metrics:
         values = []
         for index, value in self._found(text):
             name = self._names[index]
-            self._series_of(name, rank).add(value)
+            self._series[name].setdefault(rank, Series(self._metrics[name])).add(value)
             values.append((name, value, self._metrics[name].unit))
         return values
 
@@ -226,9 +226,6 @@ class Metrics:
         counting = series_to_aggregate(metric, by_rank)
         counted = sum(series.counted for series in counting)
         return Measured(name, aggregate_over_ranks(metric, counting), metric, counted, printed)
-
-    def _series_of(self, name: str, rank: int) -> Series:
-        return self._series[name].setdefault(rank, Series(self._metrics[name]))
 
 
 @functools.cache

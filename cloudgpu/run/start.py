@@ -13,16 +13,14 @@ from typing import Any
 
 from cloudgpu import bounds
 from cloudgpu.errors import CloudGpuError, RemoteCommandError, UsageError
-from cloudgpu.launch.command import with_script
-from cloudgpu.launch.inter_node_ssh import KNOWN_HOSTS, PRIVATE_KEY, host_key_alias, subnet
+from cloudgpu.launch.environment import gang_port, master_port, watches_network
 from cloudgpu.launch.inventory import Node
-from cloudgpu.launch.launchers.registry import launcher, with_services
-from cloudgpu.launch.network import watches_network
-from cloudgpu.launch.ports import gang_port, master_port
-from cloudgpu.launch.ranks import LaunchContext, NodeFile, NodeLaunch, RankLaunch
+from cloudgpu.launch.launchers import launcher, with_services
+from cloudgpu.launch.ranks import LaunchContext, NodeFile, NodeLaunch, RankLaunch, with_script
+from cloudgpu.launch.ssh_launchers import KNOWN_HOSTS, PRIVATE_KEY, host_key_alias, subnet
 from cloudgpu.node.agent.masking import SHORTEST, is_maskable
 from cloudgpu.run.agent import Agent, AgentReplyError
-from cloudgpu.run.containers.requests import container_start_fields, exec_prefixes, node_run_paths
+from cloudgpu.run.containers import container_start_fields, exec_prefixes, node_run_paths
 from cloudgpu.run.job import Job
 from cloudgpu.run.stage import Staged
 from cloudgpu.ssh.command import RemoteCommand

@@ -1,4 +1,4 @@
-"""The network between a run's nodes, as the agents read it from NCCL's log, and what a slower one costs."""
+"""The network between a run's nodes, as the agents read it from NCCL's log: what it is, and what a slower one costs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,9 @@ from typing import Any, Final
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.communication import has_efa
 from cloudgpu.errors import RemoteCommandError
+from cloudgpu.launch.inventory import Inventory
 from cloudgpu.node.agent.transport import EFA, TCP, UNKNOWN
+from cloudgpu.run.progress import Emit, Note
 from cloudgpu.text import printable
 
 _LONGEST_NAME, _LONGEST_LINE = 24, 300
@@ -17,6 +19,7 @@ PLUGIN_HINT: Final = (
     "NCCL uses EFA through the plugin aws-ofi-nccl, which images/efa-nccl adds to an image; "
     "`resources.network: efa` fails such a run"
 )
+_FIELDS: Final = {"name": _LONGEST_NAME, "line": _LONGEST_LINE, "why": _LONGEST_LINE}
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,6 @@ class NodeTransport:
             raise RemoteCommandError("the agent sent a malformed network message")
         name, line, why = (_text(answer, key, longest) for key, longest in _FIELDS.items())
         return cls(node, name, line, why)
-
-
-_FIELDS: Final = {"name": _LONGEST_NAME, "line": _LONGEST_LINE, "why": _LONGEST_LINE}
 
 
 def _text(answer: Mapping[str, Any], key: str, longest: int) -> str:
@@ -83,3 +83,45 @@ def _cost(instance_type: str) -> str:
     known = load_catalog().types.get(instance_type)
     of = "" if known is None or known.network_gbps is None else f" of the node's {known.network_gbps:f}"
     return f": a TCP flow carries at most {TCP_FLOW_GBPS}{of} Gb/s"
+
+
+class RunNetwork:
+    """The network that a run's nodes report. Shows it once, and warns if it is slower than the one that they have.
+
+    Args:
+        emit: Function that receives the notes.
+        network: `resources.network` of the recipe.
+        inventory: Nodes of the run.
+    """
+
+    def __init__(self, emit: Emit, network: str, inventory: Inventory) -> None:
+        self._emit = emit
+        self._network = network
+        self._inventory = inventory
+        self._by_node: dict[int, NodeTransport] = {}
+        self._shown = ""
+        self._warned = False
+
+    @property
+    def name(self) -> str:
+        """The slowest network that a node has reported, `unknown`, or an empty string if the agents watch none."""
+        reported = slowest(self._by_node.values())
+        return "" if reported is None else reported.name
+
+    def add(self, reported: NodeTransport) -> None:
+        """Process a node's message."""
+        self._by_node[reported.node] = reported
+        name = self.name
+        if reported.name == UNKNOWN and reported.why and not self._warned:
+            self._warned = True
+            text = f"warning: NCCL will not use EFA between the nodes: {reported.why}; {PLUGIN_HINT}"
+            self._emit(Note(text, reported.node))
+        if name in (UNKNOWN, self._shown):
+            return
+        self._shown = name
+        instance_type = self._inventory.head.instance_type if self._inventory.nodes else ""
+        text = f"network between the nodes: {describe_transport(name, instance_type, self._network)}"
+        if is_slower(name, instance_type, self._network):
+            why = f" (NCCL: {reported.why})" if reported.why else ""
+            text = f"warning: {text}{why}; {PLUGIN_HINT}"
+        self._emit(Note(text, reported.node))

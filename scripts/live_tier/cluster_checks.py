@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.aws.ec2.host_keys import parse_fingerprints
+from cloudgpu.aws.ec2.ssh_access import parse_fingerprints
 from live_tier.checks import FREE_CHECKS, Check, Finding, failed, not_run, open_question, verified
 from live_tier.evidence import Evidence
 from live_tier.levels import LEVELS

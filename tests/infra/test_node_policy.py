@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program_mock import run_program
 
-from cloudgpu.aws.iam.grants import policy
-from cloudgpu.aws.iam.role_permissions import BOUNDARY_GRANTS
-from cloudgpu.engine.role_grants import role_grants
+from cloudgpu.aws.iam.grants import BOUNDARY_GRANTS, policy
+from cloudgpu.engine.config import role_grants
 from cloudgpu.recipe.data_rules import role_size_problems
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import source_of

@@ -14,11 +14,10 @@ from cloudgpu.aws.resources import registry
 from cloudgpu.aws.session.session import CloudEndpoint, Session, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.engine.base import AppliedStack, Engine, Event, Stack
+from cloudgpu.engine.direct.deployment import OTHER_ENDPOINT_DELAYS
 from cloudgpu.engine.direct.engine import DirectEngine
 from cloudgpu.engine.direct.journal import JournalAccount
-from cloudgpu.engine.direct.unanswered_delays import OTHER_ENDPOINT_DELAYS
-from cloudgpu.engine.pulumi_cli.engine import CloudAccess, PulumiEngine
-from cloudgpu.engine.pulumi_cli.factory import PulumiOptions, pulumi_engine
+from cloudgpu.engine.pulumi_cli.engine import CloudAccess, PulumiEngine, PulumiOptions, pulumi_engine
 from cloudgpu.paths import Home, bundled_folder
 from cloudgpu.rehearsal import client
 from tests.rehearsal.conftest import Workspace, workspace_in

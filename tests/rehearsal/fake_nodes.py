@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.faults.node_faults import NodeFault
-from cloudgpu.rehearsal.nodes.faults import FaultInjector
+from cloudgpu.rehearsal.faults.node_faults import FaultInjector, NodeFault
 from cloudgpu.rehearsal.nodes.servers.metadata import SPOT_RECLAIM_REASON
 from cloudgpu.rehearsal.nodes.values import NodeReport, NodeSpec, Opened, PoweredOff, RoleCredentials, StartedNode
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.ec2 import host_keys, instances, tag_search
+from cloudgpu.aws.ec2 import instances, ssh_access, tag_search
 from cloudgpu.aws.resources import registry
 from cloudgpu.aws.resources.fleet import shortfall_error
 from cloudgpu.aws.resources.handler import ExistingResource, HandlerContext
@@ -102,7 +102,7 @@ def carry_out(session: Session, public_key: str, **changes: str) -> Carried:
 
 
 def printed_keys(session: Session, instance_id: str) -> tuple[str, ...]:
-    return host_keys.parse_fingerprints(host_keys.read_console(session, instance_id).text)
+    return ssh_access.parse_fingerprints(ssh_access.read_console(session, instance_id).text)
 
 
 def test_cluster_program_creates_finds_and_deletes_every_resource(

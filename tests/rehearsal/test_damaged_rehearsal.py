@@ -11,8 +11,7 @@ import pytest
 
 from cloudgpu.clock import SystemClock
 from cloudgpu.rehearsal import client
-from cloudgpu.rehearsal.ended_instances import ended_instances
-from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.layout import RehearsalFiles, ended_instances
 from cloudgpu.rehearsal.reset import reset
 from cloudgpu.rehearsal.server import process
 

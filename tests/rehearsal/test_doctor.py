@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from cloudgpu.aws.iam.grants import actions_for, granted_actions
+from cloudgpu.aws.iam.grants import ROLE_GRANTS, actions_for, granted_actions
 from cloudgpu.aws.iam.permissions import GRANTS
-from cloudgpu.aws.iam.role_permissions import ROLE_GRANTS
 from cloudgpu.rehearsal import client
 
 pytestmark = pytest.mark.rehearsal

@@ -9,8 +9,7 @@ import pytest
 from cloudgpu.app.clusters.status import list_cluster_statuses
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.rehearsal import client
-from cloudgpu.rehearsal.ended_instances import ended_instances
-from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.layout import RehearsalFiles, ended_instances
 from cloudgpu.state.record_store import RecordStore
 
 pytestmark = pytest.mark.rehearsal

@@ -1,23 +1,28 @@
-"""`ssh`: build the OpenSSH command line for a node."""
+"""`ssh` and `ssh-config`: connect to the nodes of a running cluster, with OpenSSH or in this process."""
 
 import re
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from cloudgpu.backends.node_connections import NodeCarriers
 from cloudgpu.clock import Clock
-from cloudgpu.errors import ConnectError, UsageError
+from cloudgpu.errors import BusyError, CloudGpuError, ConnectError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.ssh.connection import SshHost, connect
+from cloudgpu.ssh.fanout import all_or_raise, connect_all
 from cloudgpu.ssh.handshake import AuthRefusedError
-from cloudgpu.ssh.openssh import JumpNode, ssh_argv, write_known_hosts
+from cloudgpu.ssh.openssh import HostEntry, JumpNode, render_config, ssh_argv, write_known_hosts
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.nodes import stored_inventory
 from cloudgpu.state.record_store import RecordStore
-from cloudgpu.text import index_range_text
+from cloudgpu.state.user_ssh_config import SshFolder, record_folder
+from cloudgpu.text import command, index_range_text
+
+ConnectionsByNode = Mapping[int, SshHost | CloudGpuError]
+"""Node index -> connection to the node, or the error that prevented the connection."""
 
 
 @dataclass(frozen=True)
@@ -124,3 +129,129 @@ def _argv(nodes: Sequence[Node], node: Node, root: Path, means: NodeLogin, comma
         known_hosts = pinned(host, str(node.index))
     proxy = means.proxy_command(root.name, node.index) if node.reach == "ssm" else ()
     return ssh_argv(node, key=means.key, known_hosts=known_hosts, command=command, gate=gate, proxy=proxy)
+
+
+@dataclass(frozen=True)
+class ClusterNodes:
+    """A cluster and all of its nodes, in index order."""
+
+    record: ClusterRecord
+    nodes: tuple[Node, ...]
+
+    def node(self, index: int) -> Node:
+        """Return a node by its index.
+
+        Raises:
+            UsageError: The cluster has no such node.
+        """
+        return node_by_index(self.nodes, self.record, index)
+
+
+def find_cluster_nodes(records: RecordStore, home: Home, means: NodeLogin, name: str) -> ClusterNodes:
+    """Return the nodes of a cluster, given the cluster's name or the ID of one of its runs.
+
+    Raises:
+        UsageError: The cluster does not exist or has expired.
+        BusyError: The cluster is being deleted.
+        StateError: The list of the cluster's nodes does not exist yet, or cannot be read.
+    """
+    record = find_cluster_record(records, name)
+    if record.state == "ending":
+        raise BusyError(f"cluster {record.name} is being deleted", hint=command("cloudgpu", "down", record.name))
+    expiry = record.lifecycle.expires_at
+    if expiry <= means.clock.now():
+        message = f"cluster {record.name} expired at {expiry:%Y-%m-%d %H:%M} UTC and no longer has any nodes"
+        raise UsageError(message, hint=command("cloudgpu", "down", record.name))
+    return ClusterNodes(record, stored_inventory(home, record).nodes)
+
+
+@contextmanager
+def connect_to_nodes(means: NodeLogin, cluster: ClusterNodes, indices: Collection[int]) -> Iterator[ConnectionsByNode]:
+    """Connect to these nodes concurrently and yield a connection or an error for each of them.
+
+    If a node does not respond, authorize SSH from the caller's current address, which may have changed, and retry.
+    """
+    requested = [node for node in cluster.nodes if node.index in indices]
+    outcomes = dict(_connected(means, cluster.nodes, requested))
+    unreachable = [node for node in requested if _may_need_authorization(outcomes[node.index])]
+    if unreachable:
+        means.authorize_caller(cluster.record)
+        outcomes |= _connected(means, cluster.nodes, unreachable)
+    try:
+        yield {node.index: outcomes[node.index] for node in requested}
+    finally:
+        for outcome in outcomes.values():
+            if isinstance(outcome, SshHost):
+                outcome.close()
+
+
+def _connected(means: NodeLogin, nodes: Sequence[Node], requested: Sequence[Node]) -> ConnectionsByNode:
+    """Connect to the requested nodes and their jump nodes."""
+    jump_indices = {node.jump for node in requested if node.jump is not None}
+    with_jumps = [node for node in nodes if node in requested or node.index in jump_indices]
+    return connect_all(with_jumps, means.key, clock=means.clock, carrier=means.ways.carrier)
+
+
+def _may_need_authorization(outcome: SshHost | CloudGpuError) -> bool:
+    return isinstance(outcome, ConnectError) and outcome.retryable and not isinstance(outcome, AuthRefusedError)
+
+
+@dataclass(frozen=True)
+class ClusterEntries:
+    """OpenSSH configuration entries for a cluster.
+
+    Attributes:
+        names: Aliases under which `ssh` finds the nodes.
+        text: Content of the cluster's configuration file.
+    """
+
+    names: tuple[str, ...]
+    text: str
+
+
+def build_entries(home: Home, means: NodeLogin, cluster: ClusterNodes, reached: ConnectionsByNode) -> ClusterEntries:
+    """Pin the nodes' host keys in the cluster's known_hosts files, and return the entries for all nodes.
+
+    Raises:
+        ConnectError: A node is unreachable, so its host key cannot be read.
+        StateError: The files cannot be written.
+    """
+    hosts, name = all_or_raise(reached), cluster.record.name
+    root = home.cluster(name).root
+    pinned = {index: write_known_hosts(root / f"known_hosts.{index}", host.node, host.server_key())
+              for index, host in hosts.items()}  # fmt: skip
+    host_entries = [_entry(name, node, cluster.nodes, pinned, means, root) for node in cluster.nodes]
+    heading = (
+        f"cluster {name} of {home.root}",
+        f"created by `{command('cloudgpu', 'ssh-config', name)}`; `{command('cloudgpu', 'down', name)}` removes it",
+    )
+    return ClusterEntries(
+        tuple(name for entry in host_entries for name in entry.names), render_config(host_entries, means.key, heading)
+    )
+
+
+def write_entries(home: Home, cluster: str, entries: ClusterEntries, folder: SshFolder) -> bool:
+    """Write the cluster's configuration file. Return True if an `Include` line was added to the user's configuration.
+
+    Raises:
+        StateError: A file cannot be written, or another state home has entries for a cluster with this name.
+    """
+    folder.require_usable(cluster, home.root)
+    record_folder(home, cluster, folder)  # first, so that `down` finds the file even if this process is killed
+    return folder.write(cluster, entries.text)
+
+
+def _entry(
+    name: str, node: Node, nodes: Sequence[Node], pinned: dict[int, Path], means: NodeLogin, root: Path
+) -> HostEntry:
+    names = (f"{name}-{node.index}", *((name,) if node.index == 0 else ()))
+    gate = None
+    if node.jump is not None:
+        gate = JumpNode(nodes[node.jump], pinned[node.jump])
+    elif node.bastion:
+        jump = means.ways.gate(node)
+        gate = JumpNode(
+            jump.node, write_known_hosts(root / f"known_hosts.gate-{node.index}", jump.node, jump.server_key())
+        )
+    proxy = tuple(means.proxy_command(name, node.index)) if node.reach == "ssm" else ()
+    return HostEntry(names, node, pinned[node.index], gate, proxy)

@@ -9,12 +9,12 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
-from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.backends.billing.cost_ledger import CostLedger
 from cloudgpu.backends.billing.missing_rows import rows_of
 from cloudgpu.errors import StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.recipe.matrix import format_values
+from cloudgpu.run.job import recipe_of
 from cloudgpu.run.metrics import Measured
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.state.run_records import MatrixRecord, MatrixRow, RunRecord, Values

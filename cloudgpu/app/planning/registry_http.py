@@ -23,7 +23,7 @@ from cloudgpu.node.agent.fetch.bounded_http import (
     must_block_local,
     redirect_url,
 )
-from cloudgpu.run.containers.logins import RegistryLogin
+from cloudgpu.run.registry_logins import RegistryLogin
 from cloudgpu.text import printable
 
 CERTIFICATES: Final = Path("/etc/docker/certs.d")

@@ -19,7 +19,7 @@ from cloudgpu.launch.containers import ImageName, parse_image_name
 from cloudgpu.node.agent.fetch.bounded_http import SourceResponse
 from cloudgpu.plan.named_resources import ImageSeen
 from cloudgpu.recipe.schema import Environment
-from cloudgpu.run.containers.logins import FetchLogin, RegistryLogin, registry_login
+from cloudgpu.run.registry_logins import FetchLogin, RegistryLogin, registry_login
 
 ACCEPTED_MEDIA_TYPES: Final = ", ".join(
     (

@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
-from cloudgpu.app.runs.final_status import with_final_status
-from cloudgpu.app.runs.finish import RunFinisher, add_live_run_hint
+from cloudgpu.app.runs.finish import RunFinisher, add_live_run_hint, with_final_status
 from cloudgpu.app.runs.follow import FollowedRun, FollowResult
 from cloudgpu.app.runs.lost_nodes import node_words, why_terminated
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines

@@ -1,4 +1,4 @@
-"""Finish a run for `train` and `attach`: download its outputs, delete its cluster, close its ledger rows.
+"""Finish a run for `train` and `attach`: its final status, its outputs, its cluster and its ledger rows.
 
 The effect of an error or Ctrl-C depends on the progress of the run:
 
@@ -9,13 +9,13 @@ The effect of an error or Ctrl-C depends on the progress of the run:
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from math import isfinite
 
 from cloudgpu.app.runs.concurrency import cancelled_by_deletion, delete_or_wait, delete_with_new_credentials
 from cloudgpu.app.runs.datasets import has_checkpoint
-from cloudgpu.app.runs.final_status import with_final_status
 from cloudgpu.app.runs.follow import FollowedRun, FollowResult
 from cloudgpu.app.runs.outcome import (
     CLUSTER_DELETED,
@@ -31,15 +31,69 @@ from cloudgpu.backends.lifecycle.deletion import failed_cleanup_error
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.launch.inventory import ALIVE_STATES
+from cloudgpu.node.agent.transport import EFA, UNKNOWN
+from cloudgpu.run.agent_messages import Verdict
 from cloudgpu.run.collect import Collected
+from cloudgpu.run.job import recipe_of
+from cloudgpu.run.metrics import Measured
 from cloudgpu.run.progress import Note
+from cloudgpu.run.transport import PLUGIN_HINT
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.state.run_records import RunRecord
+from cloudgpu.state.run_records import RunRecord, RunState
 from cloudgpu.text import command
 
+_STATES: Mapping[str, RunState] = {"succeeded": "succeeded", "failed": "failed", "cancelled": "cancelled"}
 _INTERRUPTED = "interrupted"
 _NEEDS_NODES = re.compile(r"cloudgpu (?:down|ssh|status|exec)\b|\bssh -p\b|\blog in\b|\bon the nodes?\b")
 """Advice that needs a running node or an existing cluster."""
+
+
+def run_state(verdict: Verdict) -> RunState:
+    """Return the run's state for a final status. Map an unknown status to `lost`."""
+    return _STATES.get(verdict.state, "lost")
+
+
+def with_final_status(record: RunRecord, followed: FollowResult) -> RunRecord:
+    """Return the run's record with its final status and metrics.
+
+    A successful run becomes `failed` if a metric with a required minimum is too low or was never printed.
+    """
+    verdict = followed.verdict
+    metrics = {
+        metric.name: metric.value for metric in followed.measured if metric.value is not None and isfinite(metric.value)
+    }
+    record = replace(
+        record,
+        state=run_state(verdict),
+        metrics=metrics,
+        reason=verdict.reason,
+        failed_rank=verdict.rank,
+        exit_code=verdict.exit_code,
+        transport=followed.transport or record.transport,
+    )
+    required = recipe_of(record).resources.network
+    if record.state == "succeeded" and required == EFA and record.transport not in ("", EFA, UNKNOWN):
+        # The run ended before its agents could fail it.
+        reason = f"resources.network is efa, but NCCL used {record.transport}: {PLUGIN_HINT}"
+        return replace(record, state="failed", reason=reason)
+    missed = [metric for metric in followed.measured if metric.missed_target]
+    if record.state == "succeeded" and missed:
+        return replace(record, state="failed", reason=_missed_reason(missed[0]))
+    return record
+
+
+def _missed_reason(missed: Measured) -> str:
+    """Return why a metric fails the run."""
+    low, high = missed.metric.at_least, missed.metric.at_most
+    if missed.value is not None and missed.is_too_high:
+        return f"{missed.name} reached {missed.value:g}, above the allowed maximum of {high:g}"
+    if missed.value is not None and low is not None:
+        return f"{missed.name} reached {missed.value:g}, below the required minimum of {low:g}"
+    limits = [] if low is None else [f"the required minimum is {low:g}"]
+    limits += [] if high is None else [f"the allowed maximum is {high:g}"]
+    what = "was never printed" if missed.value is None else f"reached {missed.value:g}"
+    what = f"is unknown, because {missed.unknown}" if missed.unknown else what
+    return f"{missed.name} {what}; {' and '.join(limits)}"
 
 
 class RunFinisher:

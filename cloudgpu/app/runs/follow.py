@@ -1,4 +1,4 @@
-"""Connect to a run's nodes, stage and start the run, follow it until it finishes, and download its outputs."""
+"""Connect to a cluster's nodes and check them; stage and start a run, follow it, and download its outputs."""
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -8,40 +8,39 @@ from pathlib import Path
 
 from cloudgpu.app.runs.concurrency import BusyNodes, only_sender
 from cloudgpu.app.runs.lost_nodes import Interruptions, is_spot, save_logs_of_failed_nodes, terminated_node_lines
-from cloudgpu.app.runs.run_network import RunNetwork
-from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.app.runs.services import ServiceProbes, require_free_ports, services_of, token_variables
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.node_boot import record_checked_nodes
+from cloudgpu.backends.lifecycle.results import ProvisionedCluster
 from cloudgpu.errors import CloudGpuError, ConnectError
+from cloudgpu.launch.environment import sets_own_log, watches_network
 from cloudgpu.launch.inventory import Inventory
-from cloudgpu.launch.network import sets_own_log, watches_network
 from cloudgpu.node.bootstrap import image_cleanup_script
 from cloudgpu.run import node_health
 from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
 from cloudgpu.run.agent_messages import Chunk, SpotNotice, Verdict
 from cloudgpu.run.collect import Collected, collect
-from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.data import s3_transfers
 from cloudgpu.run.data.copies import Files
 from cloudgpu.run.data.prepare import release_datasets_on_failure
 from cloudgpu.run.data.s3_transfers import start_checkpoint_upload
 from cloudgpu.run.follow import copy_output, follow
-from cloudgpu.run.job import Job
+from cloudgpu.run.job import Job, recipe_of
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.metrics import Measured, Metrics
 from cloudgpu.run.progress import REBOOT_S, MetricValue, Note, RankOutput
+from cloudgpu.run.registry_logins import RegistryLogin
 from cloudgpu.run.stage import NO_SECRETS, Staged, send_workdir, stage, stage_images
 from cloudgpu.run.start import container_line, describe_gang, rank_launches, start
-from cloudgpu.run.transport import NodeTransport
+from cloudgpu.run.transport import NodeTransport, RunNetwork
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.state.nodes import mark_booted_nodes
 from cloudgpu.state.run_records import RunRecord
-from cloudgpu.text import plural
+from cloudgpu.text import command, plural
 
 _GRACE_S = 10
 _CLEANING_S = 600.0
@@ -269,7 +268,7 @@ class FollowedRun:
         verdict = Verdict("lost")
         unreachable = UnreachableNodes(self._context, record)
         alone = sum(map(len, record.ranks.values())) == 1
-        network = RunNetwork(self._context, record, self._inventory)
+        network = RunNetwork(self._context.emit, recipe_of(record).resources.network, self._inventory)
         interruptions = Interruptions(self._context, record)
         try:
             for item in follow(
@@ -370,3 +369,27 @@ def _shortened(line: str) -> str:
     if len(line) <= _LONGEST_SHOWN:
         return line
     return f"{line[:_LONGEST_SHOWN]} ... ({len(line)} characters; the log contains the whole line)"
+
+
+def check_new_nodes(context: Context, provisioned: ProvisionedCluster, stages: Stages) -> None:
+    """Connect to the nodes, wait until their bootstrap is done, and check their hardware.
+
+    Nodes that an earlier command has found healthy and the user's own hosts are not checked. The cluster is kept if a
+    node fails.
+
+    Raises:
+        ConnectError: A node is unreachable.
+        RemoteCommandError: The bootstrap failed or took too long on a node, or the node lacks hardware.
+    """
+    unchecked = provisioned.made or provisioned.record.lifecycle.nodes_unchecked
+    if not unchecked or provisioned.inventory.head.own:
+        return
+    try:
+        with FollowedRun(context, stages) as nodes:
+            nodes.connect(provisioned.inventory)
+            nodes.gate()
+    except CloudGpuError as err:
+        record = provisioned.record
+        kept = f"the cluster is kept until {record.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC"
+        err.hint = f"{err.hint or 'look at the nodes'}; {kept}: {command('cloudgpu', 'down', record.name)}"
+        raise

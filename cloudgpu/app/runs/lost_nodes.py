@@ -9,7 +9,7 @@ from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.node_boot import save_consoles
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.inventory import Inventory
-from cloudgpu.rehearsal.ended_instances import ended_instances
+from cloudgpu.rehearsal.layout import ended_instances
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.agent_messages import SpotNotice
 from cloudgpu.run.progress import Note

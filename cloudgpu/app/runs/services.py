@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.backends.base import Context
 from cloudgpu.errors import CloudGpuError, ConnectError, UsageError
 from cloudgpu.launch.inventory import default_local_port, loopback_address
@@ -24,6 +23,7 @@ from cloudgpu.recipe.launch_sections import Endpoint, SideService
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.template import variable_name
 from cloudgpu.run.agent_messages import Chunk, Verdict
+from cloudgpu.run.job import recipe_of
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.progress import Note, ServiceAddress
 from cloudgpu.ssh.base import Host
@@ -39,7 +39,7 @@ _LOOPBACK = "127.0.0.1"
 _GOOD_BELOW = 400
 _PROBE = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5).close()"
 _PAUSE_S: Final = 0.5
-_LEAVE_S: Final = 6.0
+_JOIN_S: Final = 6.0
 """Seconds to wait for a pending probe when the run finishes."""
 _RANK: Final = 0
 """Rank of a run's main service."""
@@ -251,7 +251,7 @@ class ServiceProbes:
         self._stopped.set()
         interrupted = kind is not None and not issubclass(kind, Exception)
         for thread in self._threads:
-            thread.join(0.0 if interrupted else _LEAVE_S)
+            thread.join(0.0 if interrupted else _JOIN_S)
 
     def logs(self, paths: RunPaths) -> LogStore:
         """Return the run's log store with service tokens masked."""

@@ -18,12 +18,12 @@ from cloudgpu.backends.lifecycle.results import ProvisionedCluster
 from cloudgpu.backends.lifecycle.reuse import matches
 from cloudgpu.errors import CloudGpuError, RecipeError
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.launch.launchers.registry import launcher
+from cloudgpu.launch.launchers import launcher
 from cloudgpu.plan.plan import Candidate, Plan
-from cloudgpu.run.containers.logins import RegistryLogin, registry_login
 from cloudgpu.run.data.copies import Files
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import LogFolder, Note
+from cloudgpu.run.registry_logins import RegistryLogin, registry_login
 from cloudgpu.run.start import launch_context, new_gang_token, secret_values
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.state.identifiers import new_run_id

@@ -1,6 +1,6 @@
-"""Find, describe and terminate instances, attach volumes to them, and list the GPU instance types of a region."""
+"""Find, describe and terminate instances, attach volumes to them, and list the instance types that zones offer."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -8,13 +8,15 @@ from typing import Any, Final
 
 from cloudgpu.aws.ec2.tagged_types import SHUTDOWN_S
 from cloudgpu.aws.ec2.tagging import tags_to_dict
-from cloudgpu.aws.pricing.prices import strip_trailing_zeros
+from cloudgpu.aws.prices_and_quotas import strip_trailing_zeros
 from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, error_from_code, is_gone
 from cloudgpu.aws.session.retries import poll
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.clock import Clock
-from cloudgpu.errors import BusyError, CloudError, CloudGpuError, LaunchError
+from cloudgpu.errors import AuthError, BusyError, CloudError, CloudGpuError, LaunchError
+from cloudgpu.plan.plan import Quotes
+from cloudgpu.workers import Workers
 
 GPU_FAMILIES: Final = [{"Name": "instance-type", "Values": ["p*", "g*"]}]
 """EC2 has no filter for GPUs, but the names of all its instance types with NVIDIA GPUs match these patterns."""
@@ -29,6 +31,8 @@ _FILTER_VALUES = 200
 _TERMINATION_S = 900
 _TERMINABLE = ("pending", "running", "stopping", "stopped")
 _NOT_TERMINATED = (*_TERMINABLE, "shutting-down")
+_AT_ONCE = 8
+_DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
 
 
 def describe_gpu_types(clients: Clients) -> dict[str, TypeFacts]:
@@ -264,3 +268,80 @@ def launch_failure(instance: Instance) -> LaunchError:
     doing = f"instance {instance.id} terminated while starting"
     err = error_from_code(instance.reason, instance.reason_text or instance.state, doing)
     return err if isinstance(err, LaunchError) else LaunchError(err.message, code=instance.reason, hint=err.hint)
+
+
+def offered_zones(clients_for: Callable[[str], Clients], pairs: Sequence[tuple[str, str]]) -> Quotes:
+    """Return the zones of the region that offer the instance type, for each (instance type, region) pair.
+
+    The zones are empty if the region does not offer the type. If the caller lacks the permission in a region, the
+    region is omitted from `zones`, and `zones_unknown` contains the reason.
+    """
+    regions = sorted({region for _, region in pairs})
+    types = {region: sorted({name for name, where in pairs if where == region}) for region in regions}
+    with Workers(_AT_ONCE) as workers:
+        results = workers.map(lambda region: _offered_or_error(clients_for(region), types[region]), regions)
+        by_region = dict(zip(regions, results, strict=True))
+    offered = {region: result for region, result in by_region.items() if not isinstance(result, str)}
+    zones = {
+        (name, region): tuple(sorted(offered[region].get(name, ()))) for name, region in pairs if region in offered
+    }
+    return Quotes(
+        zones=zones, live=True, zones_unknown={region: why for region, why in by_region.items() if isinstance(why, str)}
+    )
+
+
+def gpu_type_zones(clients: Clients) -> dict[str, tuple[str, ...]]:
+    """Return the zones in which the region offers each GPU instance type."""
+    with convert_response_errors(f"listing the zones of {clients.region} that offer GPU instances"):
+        offerings = _zones(clients, GPU_FAMILIES)
+    return {name: tuple(sorted(zone_names)) for name, zone_names in sorted(offerings.items())}
+
+
+def free_addresses(clients_for: Callable[[str], Clients], regions: Sequence[str]) -> dict[str, int]:
+    """Return how many more Elastic IPs the account can allocate in each region whose limit is known."""
+    with Workers(_AT_ONCE) as workers:
+        limits = workers.map(lambda region: _free_addresses(clients_for(region)), regions)
+        return {region: free for region, free in zip(regions, limits, strict=True) if free is not None}
+
+
+def _free_addresses(clients: Clients) -> int | None:
+    """Return how many more Elastic IPs the account can allocate, or None if AWS denies access or reports no limit."""
+    ec2 = clients.client("ec2")
+    try:
+        with convert_response_errors(f"reading the Elastic IP limit in {clients.region}"):
+            attributes = ec2.describe_account_attributes(AttributeNames=["vpc-max-elastic-ips"])["AccountAttributes"]
+            in_use = len(ec2.describe_addresses()["Addresses"])
+            allowed = [
+                int(value["AttributeValue"]) for attribute in attributes for value in attribute["AttributeValues"]
+            ]
+    except AuthError:
+        return None
+    return max(0, allowed[0] - in_use) if allowed else None
+
+
+def _offered_or_error(clients: Clients, types: Sequence[str]) -> dict[str, set[str]] | str:
+    """Return the zones of each type, or the error message if a permission is missing."""
+    try:
+        return _offered(clients, types)
+    except AuthError as err:
+        if err.code not in _DENIED:
+            raise
+        return err.message
+
+
+def _offered(clients: Clients, types: Sequence[str]) -> dict[str, set[str]]:
+    zones: dict[str, set[str]] = {}
+    for start in range(0, len(types), _FILTER_VALUES):
+        filters = [{"Name": "instance-type", "Values": list(types[start : start + _FILTER_VALUES])}]
+        with convert_response_errors(f"listing the zones of {clients.region} that offer {', '.join(types)}"):
+            zones |= _zones(clients, filters)
+    return zones
+
+
+def _zones(clients: Clients, filters: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
+    zones: dict[str, set[str]] = {}
+    paginator = clients.client("ec2").get_paginator("describe_instance_type_offerings")
+    for page in paginator.paginate(LocationType="availability-zone", Filters=filters):
+        for offering in page["InstanceTypeOfferings"]:
+            zones.setdefault(offering["InstanceType"], set()).add(offering["Location"])
+    return zones

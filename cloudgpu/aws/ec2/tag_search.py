@@ -87,7 +87,8 @@ def search_region(clients: Clients, cluster: str = "", token: str | None = None)
 
 def search_iam(clients: Clients, cluster: str = "", token: str | None = None) -> SearchResult:
     """Search IAM, which is not regional, in the same way as `search_region`."""
-    found, errors = _answered(_in_iam(clients, f"{_NAME_PREFIX}{cluster}"))
+    prefix = f"{_NAME_PREFIX}{cluster}"
+    found, errors = _answered([lambda: list(_roles(clients, prefix)), lambda: list(_profiles(clients, prefix))])
     tagged = _in_order(_tagged(found, _required_tags(cluster, token)))
     return SearchResult(tagged, {GLOBAL: errors[0]} if errors else {})
 
@@ -154,10 +155,6 @@ def _existing(
         except CloudGpuError as err:
             errors.append(err)
     return [*existing, *known_fleets, *active], errors
-
-
-def _in_iam(clients: Clients, prefix: str) -> list[_Query]:
-    return [lambda: list(_roles(clients, prefix)), lambda: list(_profiles(clients, prefix))]
 
 
 def _answered(queries: Sequence[_Query]) -> tuple[list[TaggedResource], list[CloudGpuError]]:

@@ -10,8 +10,16 @@ policy and not every user needs storage.
 
 from collections.abc import Mapping
 
-from cloudgpu.aws.iam.grants import EC2_ARN, REQUEST_HAS_TAG, RESOURCE_HAS_TAG, ec2_arns
-from cloudgpu.aws.iam.role_permissions import EFS, FSX, FSX_DATA_SERVICE, service_role_arns
+from cloudgpu.aws.iam.grants import (
+    EC2_ARN,
+    EFS,
+    FSX,
+    FSX_DATA_SERVICE,
+    REQUEST_HAS_TAG,
+    RESOURCE_HAS_TAG,
+    ec2_arns,
+    service_role_arns,
+)
 from cloudgpu.cloud.access import Grant
 
 _EFS = "arn:aws:elasticfilesystem:*:*:"

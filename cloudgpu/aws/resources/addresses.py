@@ -3,8 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.resources.handler import DescribedHandler, ExistingResource, HandlerContext, Properties, deleting
-from cloudgpu.aws.resources.network_part import NetworkPartHandler
+from cloudgpu.aws.resources.handler import (
+    DescribedHandler,
+    ExistingResource,
+    HandlerContext,
+    NetworkPartHandler,
+    Properties,
+    deleting,
+)
 from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.retries import poll
 from cloudgpu.aws.session.session import Clients

@@ -7,11 +7,11 @@ from cloudgpu.aws.resources.handler import (
     DescribedHandler,
     ExistingResource,
     HandlerContext,
+    NetworkPartHandler,
     Properties,
     deleting,
     response_unless_gone,
 )
-from cloudgpu.aws.resources.network_part import NetworkPartHandler
 from cloudgpu.aws.session.errors import convert_errors, error_from_code
 from cloudgpu.aws.session.retries import poll
 from cloudgpu.aws.session.session import Clients

@@ -20,10 +20,9 @@ from cloudgpu.aws.resources.networks import (
 from cloudgpu.aws.resources.role import InstanceProfileHandler, RoleHandler, RolePolicyHandler
 from cloudgpu.aws.resources.schedules import ScheduleGroupHandler, ScheduleHandler
 from cloudgpu.aws.resources.security_group import SecurityGroupHandler
-from cloudgpu.aws.resources.storage.association import DataRepositoryAssociationHandler
 from cloudgpu.aws.resources.storage.bucket import BucketEncryptionHandler, BucketHandler, BucketPublicAccessBlockHandler
 from cloudgpu.aws.resources.storage.efs import EfsHandler, MountTargetHandler
-from cloudgpu.aws.resources.storage.lustre import LustreHandler
+from cloudgpu.aws.resources.storage.lustre import DataRepositoryAssociationHandler, LustreHandler
 from cloudgpu.aws.resources.storage.volume import VolumeHandler
 from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients

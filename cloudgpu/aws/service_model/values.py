@@ -1,20 +1,24 @@
-"""Compare values and timestamps with their shapes in a service model.
+"""Compare values and requests with a service model, and record differences in a file that no caller can swallow.
 
-botocore checks requests for required members, unknown members and types, but not for enum values, patterns and
-lengths of strings. It checks responses for nothing: its parsers drop unknown members and accept any string.
-
-botocore's timestamp parser also accepts formats that AWS never sends.
+The tests and the connections to the rehearsal cloud install the checks of requests, and rehearsal servers check their
+responses. Both are off unless the environment variable names a file. The tests set it and fail
+if the file is not empty.
 """
 
 import functools
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, Final
 
 from botocore.model import Shape
+
+from cloudgpu.aws.session.session import client_hooks
+from cloudgpu.files import open_descriptor
 
 _ISO_8601: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)", re.ASCII)
 _SHOWN_CHARACTERS: Final = 60
@@ -32,6 +36,8 @@ _UNLISTED_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "State": ("available", "deleted", "deleting", "failed", "pending", "pendingAcceptance", "rejected"),
 }
 """Name of an enumeration -> values that AWS sends or accepts although the service model does not list them."""
+REPORT_VARIABLE: Final = "CLOUDGPU_SERVICE_MODEL_REPORT"
+_SHOWN_MISMATCHES: Final = 20
 
 
 def parse_timestamp(value: Any, style: str) -> Any:  # noqa: ANN401
@@ -193,3 +199,44 @@ def _shown(shape: Shape, value: object) -> str:
         return "the value (not shown)"
     text = ascii(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def report_file(environ: Mapping[str, str]) -> Path | None:
+    """Return the file in which to record differences, or None if nothing is to be checked."""
+    name = environ.get(REPORT_VARIABLE, "")
+    return Path(name) if name else None
+
+
+def record_mismatches(report: Path, call: str, mismatches: Iterable[Mismatch]) -> None:
+    """Append one line per difference, in one write, because several processes share the file."""
+    texts = [f"{call}: {mismatch}" for mismatch in mismatches]
+    if not texts:
+        return
+    omitted = len(texts) - _SHOWN_MISMATCHES
+    shown = texts[:_SHOWN_MISMATCHES] + ([f"{call}: {omitted} more"] if omitted > 0 else [])
+    descriptor = open_descriptor(report, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        os.write(descriptor, "".join(f"{text}\n" for text in shown).encode("ascii", "backslashreplace"))
+    finally:
+        os.close(descriptor)
+
+
+def install_request_checks() -> None:
+    """Check the requests of all clients that sessions of this process create from now on."""
+    if _check_requests not in client_hooks:
+        client_hooks.append(_check_requests)
+
+
+def _check_requests(client: Any) -> None:  # noqa: ANN401 - a boto3 client
+    """Record every difference between the client's requests and the input shapes of their operations."""
+    report = report_file(os.environ)
+    if report is None:
+        return
+
+    def check(params: Mapping[str, Any], model: Any, **_: object) -> None:  # noqa: ANN401 - botocore's model
+        if model.input_shape is not None:
+            mismatches = find_mismatches(model.input_shape, params)
+            record_mismatches(report, f"request {model.service_model.service_name} {model.name}", mismatches)
+
+    # Last, because botocore's own handlers complete the parameters: client tokens, encoded user data.
+    client.meta.events.register_last("before-parameter-build", check)

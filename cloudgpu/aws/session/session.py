@@ -1,16 +1,20 @@
-"""Sessions and clients for AWS and the rehearsal cloud, with one session per region."""
+"""Sessions and clients for AWS and the rehearsal cloud, with one session per region, and AWS's own time."""
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import boto3
 from botocore.config import Config
 
+from cloudgpu import bounds
 from cloudgpu.aws.session.credential_errors import CredentialSource
 from cloudgpu.aws.session.credentials import (
     RenewableCredentials,
@@ -40,6 +44,12 @@ _REHEARSAL_KEY = CredentialSource("", "rehearsal key")
 
 client_hooks: list[Callable[[Any], None]] = []
 """Functions that receive every new boto3 client before it is used. Tests install checks of its requests here."""
+_HALF_S: Final = timedelta(seconds=0.5)
+"""The header contains whole seconds, rounded down."""
+_NOTED_S: Final = 10
+"""Difference between the clocks, in seconds, that is reported."""
+_UNNOTICED: Final = timedelta(seconds=2)
+"""A smaller difference is the time that a response takes."""
 
 
 @dataclass(frozen=True)
@@ -291,3 +301,36 @@ def _report_calls(client: Any, service: str, on_call: OnCall) -> None:  # noqa: 
     client.meta.events.register("before-call", before)
     client.meta.events.register("after-call", after)
     client.meta.events.register("after-call-error", failed)
+
+
+class ServerTime:
+    """The time by AWS's clock: this machine's time, corrected by the difference at the last response."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead = timedelta(0)
+        self._reported = False
+
+    def update(self, date: str) -> None:
+        """Compare the clocks. `date` is the `Date` header of a response that has just arrived, or empty."""
+        with contextlib.suppress(ValueError, TypeError):
+            ahead = bounds.to_utc(parsedate_to_datetime(date)) + _HALF_S - self._clock.now()
+            self._ahead = ahead if abs(ahead) > _UNNOTICED else timedelta(0)
+
+    def ahead(self) -> timedelta:
+        """Return by how much AWS's clock is ahead of this machine's; zero if it is unknown or negligible."""
+        return self._ahead
+
+    def now(self) -> datetime:
+        """Return the time by AWS's clock, in UTC."""
+        return self._clock.now() + self._ahead
+
+    def difference_to_report(self) -> str:
+        """Return a message if the clocks differ by much, once; otherwise an empty text."""
+        ahead_s = round(self._ahead.total_seconds())
+        if self._reported or abs(ahead_s) < _NOTED_S:
+            return ""
+        self._reported = True
+        side = "behind" if ahead_s > 0 else "ahead of"
+        counted = "costs are counted by the cloud's clock, expiries by this machine's"
+        return f"this machine's clock is {abs(ahead_s)} s {side} the cloud's; {counted}"

@@ -12,10 +12,10 @@ from cloudgpu.aws.ec2.instances import describe_rows
 from cloudgpu.aws.ec2.tagging import tags_to_dict
 from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler
-from cloudgpu.aws.resources.storage.association import list_associations
+from cloudgpu.aws.resources.storage.lustre import list_associations
 from cloudgpu.aws.session.errors import convert_response_errors, is_gone
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.storage.buckets import bucket_size, bucket_tags, empty_bucket
+from cloudgpu.aws.storage.s3 import bucket_size, bucket_tags, empty_bucket
 from cloudgpu.clock import Clock
 from cloudgpu.cloud.storage import STORAGE_TAG, PartKind, StoragePart, TaggedStorage
 from cloudgpu.errors import CloudGpuError

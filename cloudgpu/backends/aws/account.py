@@ -7,24 +7,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Final, TypeVar
 
-from cloudgpu.aws.ec2 import (
-    billing_times,
-    host_keys,
-    instances,
-    machine_images,
-    named_resources,
-    subnets,
-    tag_search,
-)
+from cloudgpu.aws import prices_and_quotas
+from cloudgpu.aws.ec2 import billing_times, instances, machine_images, named_resources, ssh_access, subnets, tag_search
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.ec2.instances import Instance
 from cloudgpu.aws.ec2.tagged_types import SHUTDOWN_S, SearchResult
 from cloudgpu.aws.ec2.tagging import add_missing_tags
-from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.session.recording import recorder_for
-from cloudgpu.aws.session.server_time import ServerTime
-from cloudgpu.aws.session.session import ApiCall, CloudEndpoint, RegionSessions, Session, connect
-from cloudgpu.aws.storage import objects
+from cloudgpu.aws.session.session import ApiCall, CloudEndpoint, RegionSessions, ServerTime, Session, connect
+from cloudgpu.aws.storage import s3
 from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws.addresses import own_address
 from cloudgpu.backends.aws.engines import Engines
@@ -37,7 +28,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.cloud.resources import GLOBAL, TaggedResource
 from cloudgpu.engine.base import Engine
 from cloudgpu.engine.config import cluster_program_config
-from cloudgpu.engine.direct.operation_timeout import OnWait, WatchedClock, ignore_wait
+from cloudgpu.engine.direct.deployment import OnWait, WatchedClock, ignore_wait
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, TeardownError, decisive_cause
 from cloudgpu.plan.capacity import ReservationLookup
 from cloudgpu.plan.named_resources import MachineImageSeen
@@ -167,11 +158,11 @@ class AwsAccount:
 
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
         """Return the zones of the region that offer the instance type, for each (instance type, region) pair."""
-        return offers.quotes(self.session, wanted)
+        return instances.offered_zones(self.session, wanted)
 
     def on_demand_prices(self, pairs: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Decimal | str]:
         """Return the listed price in USD per hour, or the error message, of each (instance type, region) pair."""
-        return prices.on_demand_or_error(self.session, pairs)
+        return prices_and_quotas.on_demand_or_error(self.session, pairs)
 
     def reservation(self, reservation_id: str, regions: Sequence[str]) -> ReservationLookup:
         """Look up a capacity reservation and return the result with the time of the lookup."""
@@ -181,7 +172,7 @@ class AwsAccount:
 
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
         """Return how many more Elastic IPs the account can allocate, by region; omit regions whose limit is unknown."""
-        return offers.free_addresses(self.session, regions)
+        return instances.free_addresses(self.session, regions)
 
     def networks(self, regions: Sequence[str], request: NetworkRequest) -> Mapping[str, RegionNetwork]:
         """Return the VPC and the subnets in which the nodes of each region would run."""
@@ -189,11 +180,11 @@ class AwsAccount:
 
     def quota_limits(self, region: str) -> Mapping[str, int]:
         """Return the vCPU limit of each quota in a region, by quota key."""
-        return quotas.vcpu_limits(self.session(region))
+        return prices_and_quotas.vcpu_limits(self.session(region))
 
     def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
         """Map each quota to the running vCPUs in a region, or to None if unknown. Unused quotas are omitted."""
-        return quotas.vcpus_in_use(self.session(region))
+        return prices_and_quotas.vcpus_in_use(self.session(region))
 
     @property
     def program_settings(self) -> Mapping[str, str]:
@@ -219,7 +210,7 @@ class AwsAccount:
 
     def console(self, region: str, instance_id: str) -> str:
         """Return the last 64 KiB of an instance's console output."""
-        return host_keys.read_console(self.session(region), instance_id).text
+        return ssh_access.read_console(self.session(region), instance_id).text
 
     def instance_states(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
         """Return the state of each instance, `terminated` for instances that AWS no longer lists."""
@@ -315,15 +306,15 @@ class AwsAccount:
 
     def put_objects(self, url: str, source: Path) -> int:
         """Upload a directory to an S3 URL, skipping unchanged files, and return the number of bytes sent."""
-        return objects.put_files(self.session(self._settings.region), url, source).sent_bytes
+        return s3.put_files(self.session(self._settings.region), url, source).sent_bytes
 
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
         """List the objects under an S3 URL, with URLs presigned for the bucket's region."""
-        clients = self.session(objects.bucket_region(self.session(self._settings.region), url))
-        listed = objects.list_objects(clients, url)
-        objects.check_readable(clients, url, listed[0].key)
-        urls = objects.presign_urls(clients, url, [item.key for item in listed], expires_s)
-        archived = objects.archived_objects(clients.client("s3"), objects.S3Location.parse(url), listed)
+        clients = self.session(s3.bucket_region(self.session(self._settings.region), url))
+        listed = s3.list_objects(clients, url)
+        s3.check_readable(clients, url, listed[0].key)
+        urls = s3.presign_urls(clients, url, [item.key for item in listed], expires_s)
+        archived = s3.archived_objects(clients.client("s3"), s3.S3Location.parse(url), listed)
         return [
             RemoteFile(urls[item.key], item.relative, item.size, None, item.etag, archived.get(item.key, ""))
             for item in listed
@@ -331,7 +322,7 @@ class AwsAccount:
 
     def bucket_service(self, url: str) -> S3Service:
         """Return the region and endpoint of a bucket, for nodes that access the bucket directly."""
-        return S3Service(objects.bucket_region(self.session(self._settings.region), url), self._endpoint.url)
+        return S3Service(s3.bucket_region(self.session(self._settings.region), url), self._endpoint.url)
 
     @property
     def session_plugin(self) -> tuple[str, ...]:

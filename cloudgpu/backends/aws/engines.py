@@ -13,9 +13,8 @@ from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine, Stack
 from cloudgpu.engine.direct.engine import DirectEngine, delays_of
 from cloudgpu.engine.direct.journal import JournalAccount
-from cloudgpu.engine.pulumi_cli.engine import CloudAccess
-from cloudgpu.engine.pulumi_cli.factory import PulumiOptions, pulumi_engine
-from cloudgpu.engine.pulumi_cli.layout import Layout
+from cloudgpu.engine.pulumi_cli.engine import CloudAccess, PulumiOptions, pulumi_engine
+from cloudgpu.engine.pulumi_cli.installation import Layout
 from cloudgpu.paths import Home, bundled_folder
 from cloudgpu.settings import Settings
 from cloudgpu.state.cluster_record import ClusterRecord

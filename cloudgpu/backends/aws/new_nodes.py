@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from cloudgpu.aws.ec2 import host_keys, instances
-from cloudgpu.aws.ec2.host_keys import ConsoleOutput
+from cloudgpu.aws.ec2 import instances, ssh_access
 from cloudgpu.aws.ec2.instances import Instance, launch_failure
+from cloudgpu.aws.ec2.ssh_access import ConsoleOutput
 from cloudgpu.aws.session.session import Session
 from cloudgpu.backends.aws.addresses import (
     HEAD,
@@ -94,7 +94,7 @@ class NewNodes:
         )
         reachable = [instance for instance in described if instance.id in addresses]
         with Workers(_MAX_PARALLEL_CONSOLES) as consoles:
-            shown = list(consoles.map(lambda instance: host_keys.read_console(session, instance.id), reachable))
+            shown = list(consoles.map(lambda instance: ssh_access.read_console(session, instance.id), reachable))
         keys = [console.fingerprints for console in shown]
         for instance, console in zip(reachable, shown, strict=True):
             wait.saw(instance, console)

@@ -4,16 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from cloudgpu.aws.ec2 import baked_images, instances, machine_images, named_resources
+from cloudgpu.aws import prices_and_quotas
+from cloudgpu.aws.ec2 import instances, machine_images, named_resources
 from cloudgpu.aws.ec2.registries import EcrLogins
 from cloudgpu.aws.ec2.subnets import region_network, zone_names
 from cloudgpu.aws.ec2.tag_search import ENABLED_EVERYWHERE, enabled_regions
+from cloudgpu.aws.iam.grants import service_role_names
 from cloudgpu.aws.iam.permission_probe import denied_role_actions, inspect_profile, probe_permissions
-from cloudgpu.aws.iam.role_permissions import service_role_names
-from cloudgpu.aws.pricing import offers, prices
-from cloudgpu.aws.pricing.quotas import gpu_quotas, vcpu_limits
-from cloudgpu.aws.session.server_time import ServerTime
-from cloudgpu.aws.session.session import Session
+from cloudgpu.aws.prices_and_quotas import gpu_quotas, vcpu_limits
+from cloudgpu.aws.session.session import ServerTime, Session
 from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.clock import Clock
 from cloudgpu.cloud.access import Grant, Identity, PermissionResult, QuotaLimit
@@ -22,7 +21,7 @@ from cloudgpu.errors import CloudError, CloudGpuError
 from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence, ProfileSeen
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.subnets import RegionNetwork
-from cloudgpu.run.containers.logins import RegistryLogin
+from cloudgpu.run.registry_logins import RegistryLogin
 
 SessionOf = Callable[[str], Session]
 """Function that returns the session of a region."""
@@ -55,20 +54,20 @@ class AwsImages:
     def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
         """Return a region's images and the snapshots of deleted images: all of them, or only those named `name`."""
         session = self.session(region)
-        images = baked_images.find_images(session, name)
-        return (*images, *baked_images.find_orphaned_snapshots(session, name, images))
+        images = machine_images.find_images(session, name)
+        return (*images, *machine_images.find_orphaned_snapshots(session, name, images))
 
     def make(self, region: str, instance_id: str, name: str, tags: dict[str, str]) -> str:
         """Start creating an image from an instance, and return the image ID. The instance reboots."""
-        return baked_images.start_image(self.session(region), instance_id, name, tags)
+        return machine_images.start_image(self.session(region), instance_id, name, tags)
 
     def ready(self, region: str, name: str) -> OwnImage:
         """Wait until the image is available, and return it."""
-        return baked_images.wait_for_image(self.session(region), self.clock, name)
+        return machine_images.wait_for_image(self.session(region), self.clock, name)
 
     def end(self, image: OwnImage) -> None:
         """Delete an image and its snapshots."""
-        baked_images.delete_image(self.session(image.region), image)
+        machine_images.delete_image(self.session(image.region), image)
 
 
 @dataclass(frozen=True)
@@ -89,15 +88,15 @@ class AwsCatalog:
 
     def zones(self, region: str) -> Mapping[str, tuple[str, ...]]:
         """Return the zones of a region that offer each GPU instance type, by instance type."""
-        return offers.zones(self.session(region))
+        return instances.gpu_type_zones(self.session(region))
 
     def on_demand(self, region: str) -> Mapping[str, Decimal]:
         """Return the on-demand price in USD per hour of every instance type in the region's price list."""
-        return prices.on_demand(self.session(region))
+        return prices_and_quotas.on_demand(self.session(region))
 
     def spot(self, region: str, types: Sequence[str]) -> Mapping[str, tuple[Decimal, Decimal]]:
         """Return the lowest and the highest spot price in USD per hour during the last day, by instance type."""
-        return prices.spot(self.session(region), types, self.clock.now())
+        return prices_and_quotas.spot(self.session(region), types, self.clock.now())
 
     def images(self, region: str, parameters: Sequence[str]) -> Mapping[str, str]:
         """Return the machine image of each SSM parameter, omitting parameters that do not exist in the region."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence, Set
 
 from cloudgpu.aws.ec2.instances import Instance
-from cloudgpu.aws.service_model.report import install_request_checks
+from cloudgpu.aws.service_model.values import install_request_checks
 from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws.account import AwsAccount, CloudTarget

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cloudgpu.aws.ec2 import session_manager
+from cloudgpu.aws.ec2 import ssh_access
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.backends.aws.addresses import region_of
 from cloudgpu.backends.environment import BackendEnvironment
@@ -40,7 +40,7 @@ class SessionManager:
     def command(self, node: Node) -> CarryingCommand:
         """Start a session to a node and return the proxy command for the SSH connection."""
         try:
-            started = session_manager.start(self.clients(node), node.instance_id, node.port, self.profile)
+            started = ssh_access.start_session(self.clients(node), node.instance_id, node.port, self.profile)
         except CloudError as err:
             if not err.renewable:
                 raise

@@ -99,7 +99,7 @@ def _delete_one(context: CliContext, cluster: str, stages: Stages, *, json: bool
     unfinished = f"not everything is deleted yet; to continue: {command('cloudgpu', 'down', cluster)}"
     with (
         reporting_partial_result(lambda: unfinished_json(cluster, context.records.last_known(cluster), stages)),
-        print_on_interrupt(context.screen, unfinished),
+        print_on_interrupt(context.screen.lines, unfinished),
         stages.stage("down"),
     ):
         ended = context.deletion_context_of(cluster).clusters.delete(cluster, context.settings.region)
@@ -115,7 +115,7 @@ def _delete_several(context: CliContext, clusters: tuple[str, ...], stages: Stag
     unfinished = f"not everything is deleted yet; to continue: {command('cloudgpu', 'down', *clusters)}"
     with (
         reporting_partial_result(lambda: deletions_json(results, stages)),
-        print_on_interrupt(context.screen, unfinished),
+        print_on_interrupt(context.screen.lines, unfinished),
     ):
         with stages.stage("down") if clusters else nullcontext():
             results = delete_clusters(

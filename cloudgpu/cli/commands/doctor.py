@@ -6,16 +6,9 @@ from typing import Annotated, Literal
 import typer
 
 from cloudgpu.app.diagnostics import Diagnosis, DiagnosticReport, machine_checks, run_checks
+from cloudgpu.aws.iam.grants import BOUNDARY_GRANTS, ROLE_GRANTS, SPOT, SPOT_GRANTS, STORAGE_ROLES, grants_for_boundary
 from cloudgpu.aws.iam.grants import policy as document
 from cloudgpu.aws.iam.permissions import GRANTS, SESSION_GRANTS, STORAGE_GRANTS
-from cloudgpu.aws.iam.role_permissions import (
-    BOUNDARY_GRANTS,
-    ROLE_GRANTS,
-    SPOT,
-    SPOT_GRANTS,
-    STORAGE_ROLES,
-    grants_for_boundary,
-)
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options.shared import Json, OneRegion
 from cloudgpu.cli.terminal.wrapping import wrap_paragraph

@@ -24,9 +24,9 @@ from cloudgpu.cli.options.shared import (
     Yes,
     allowed_paths,
 )
-from cloudgpu.cli.planning.request import plan_recipe
-from cloudgpu.cli.planning.requester import requester
+from cloudgpu.cli.planning import plan_recipe
 from cloudgpu.cli.render.plan import plan_lines
+from cloudgpu.cli.requester import requester
 from cloudgpu.cli.terminal.number_format import age, money
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.cli.terminal.table import Column, Table

@@ -2,17 +2,26 @@
 
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cloudgpu.app.access.cluster_nodes import connect_to_nodes, find_cluster_nodes
 from cloudgpu.app.access.execute import NodeOutcome, OnLine, as_json, exit_code, parse_node_indices, shell_line
 from cloudgpu.app.access.execute import execute as run
-from cloudgpu.app.access.ssh import build_login_command, find_cluster_record, node_by_index, parse_node_and_command
-from cloudgpu.app.access.ssh_config import build_entries, write_entries
+from cloudgpu.app.access.ssh import (
+    NodeLogin,
+    build_entries,
+    build_login_command,
+    connect_to_nodes,
+    find_cluster_nodes,
+    find_cluster_record,
+    node_by_index,
+    parse_node_and_command,
+    write_entries,
+)
 from cloudgpu.app.access.tunnels import (
     describe_tunnel,
     is_port_forward,
@@ -23,7 +32,7 @@ from cloudgpu.app.access.tunnels import (
 )
 from cloudgpu.app.runs.services import services_on
 from cloudgpu.cli import completion
-from cloudgpu.cli.access.node_login import node_login
+from cloudgpu.cli.access import authorize_caller
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.options.shared import Json, integer_parser
 from cloudgpu.cli.terminal.screen import Screen
@@ -46,6 +55,25 @@ ClusterOrRun = Annotated[
         autocompletion=completion.clusters_and_runs,
     ),
 ]
+
+
+def node_login(context: CliContext, cluster: str) -> NodeLogin:
+    """Return the dependencies for logging in to a cluster's nodes. `cluster` is a cluster name or a run ID."""
+    record = find_cluster_record(context.records, cluster)
+    carriers = context.backend(as_target(record.identity.target)).carriers()
+
+    def proxy_command(name: str, index: int) -> list[str]:
+        # Set CLOUDGPU_HOME, because an editor or scp may start OpenSSH in an environment without the variable.
+        home = "=".join(("CLOUDGPU_HOME", str(context.settings.home)))
+        return ["env", home, sys.executable, "-m", "cloudgpu", "ssh", name, "--node", str(index), "--carry"]
+
+    return NodeLogin(
+        context.settings.ssh_key,
+        context.clock,
+        carriers,
+        proxy_command,
+        lambda record: authorize_caller(context, record),
+    )
 
 
 def ssh(

@@ -121,7 +121,7 @@ def logs(
     report_clusters_on_signal(context.records, record.cluster)
     runs = RunWatcher(replace(context.context(as_target(record.target)), emit=shown.emit))
     try:
-        with print_on_interrupt(context.screen, *reattach_lines(record.run_id)):
+        with print_on_interrupt(context.screen.lines, *reattach_lines(record.run_id)):
             followed = runs.logs(record.run_id, shown.stored, follow=follow is not False)
     except CloudGpuError as err:
         if shown.copied:
@@ -213,7 +213,7 @@ def attach(
     context = command_context(json=json, verbose=verbose)
     record = find_run(context.records, run)
     report_clusters_on_signal(context.records, record.cluster)
-    with print_on_interrupt(context.screen, *reattach_lines(record.run_id)):
+    with print_on_interrupt(context.screen.lines, *reattach_lines(record.run_id)):
         outcome = RunWatcher(context.context(as_target(record.target))).attach(record.run_id, keep=keep)
     if json:
         context.screen.document(outcome.as_json())
@@ -231,7 +231,7 @@ def cancel(run: RunName = "", verbose: Verbose = False, json: Json = False) -> N
     record = find_run(context.records, run)
     report_clusters_on_signal(context.records, record.cluster)
     again = f"the run may still be running; to cancel it: {command('cloudgpu', 'cancel', record.run_id)}"
-    with print_on_interrupt(context.screen, again):
+    with print_on_interrupt(context.screen.lines, again):
         ended = RunWatcher(context.context(as_target(record.target))).cancel(record.run_id)
     if json:
         context.screen.document({"run_id": ended.run_id, "state": ended.state, "cluster": ended.cluster})

@@ -7,11 +7,11 @@ import typer
 from cloudgpu.app.clusters.status import list_cluster_statuses, refresh_all, with_costs
 from cloudgpu.backends.billing.missing_rows import node_gap
 from cloudgpu.backends.billing.retained_billing import restore_storage_rows
-from cloudgpu.cli.access.authorize import authorize_caller
+from cloudgpu.cli.access import authorize_caller
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options.shared import Json
 from cloudgpu.cli.render.status import run_lines, run_rows, status_lines
-from cloudgpu.rehearsal.ended_instances import ended_instances
+from cloudgpu.rehearsal.layout import ended_instances
 from cloudgpu.targets import as_target
 
 

@@ -187,8 +187,8 @@ def _sum(rows: Sequence[RetainedResource], width: int) -> list[str]:
     known = [row.monthly_usd for row in rows if row.monthly_usd is not None]
     total = money(sum(known, Decimal(0)))
     unknown = len(rows) - len(known)
-    beside = f", plus {plural(unknown, 'storage resource')} of unknown cost" if unknown else ""
-    text = f"{total} a month{beside}; capacity only, at list prices"
+    additional = f", plus {plural(unknown, 'storage resource')} of unknown cost" if unknown else ""
+    text = f"{total} a month{additional}; capacity only, at list prices"
     return wrap_paragraph(f"{text} (simulated; nothing is charged)" if rows[0].simulated else text, width)
 
 

@@ -206,7 +206,7 @@ def sweep(  # noqa: PLR0917
     again = _command(regions or (), owners or (), on, all_mine=all_mine)
     with (
         reporting_partial_result(lambda: sweep_json(plan, swept, now, simulated=simulated)),
-        print_on_interrupt(screen, f"not everything is deleted yet; to continue: {again}"),
+        print_on_interrupt(screen.lines, f"not everything is deleted yet; to continue: {again}"),
     ):
         if yes:
             report_sweep_on_signal(plan.clusters_to_delete, again)

@@ -3,7 +3,7 @@
 This module imports `train_run.py`, which needs most of cloudgpu, only when training starts.
 """
 
-from cloudgpu.cli.options.groups import with_option_groups
+from cloudgpu.cli.options.shared import with_option_groups
 from cloudgpu.cli.options.train import TrainOptions
 
 

@@ -9,22 +9,54 @@ from cloudgpu.app.matrix.planner import MatrixPlan, MatrixRequest, plan_matrix
 from cloudgpu.app.matrix.train import MatrixRunner
 from cloudgpu.app.planning.planner import Planned, read_sets
 from cloudgpu.app.runs.train import TrainingRun, TrainRequest
-from cloudgpu.cli.commands.matrix import write_table
+from cloudgpu.cli.commands.matrix import exit_code as matrix_exit_code
+from cloudgpu.cli.commands.matrix import outcome_lines, plan_lines, write_table
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.options.train import TrainOptions
-from cloudgpu.cli.planning.request import find_reusable_cluster, plan_recipe, recipe_roots
-from cloudgpu.cli.planning.requester import requester
-from cloudgpu.cli.planning.secrets import ask_for_secrets
-from cloudgpu.cli.planning.source import PlanSource, repeated_options, select_plan_source, show_plan
-from cloudgpu.cli.render.matrix import exit_code as matrix_exit_code
-from cloudgpu.cli.render.matrix import outcome_lines, plan_lines
+from cloudgpu.cli.options.train import SecretOption, TrainOptions
+from cloudgpu.cli.planning import (
+    PlanSource,
+    find_reusable_cluster,
+    plan_recipe,
+    recipe_roots,
+    repeated_options,
+    select_plan_source,
+    show_plan,
+)
 from cloudgpu.cli.render.run import exit_code, show_outcome
+from cloudgpu.cli.requester import requester
+from cloudgpu.cli.terminal.prompts import Prompts
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.errors import UsageError
+from cloudgpu.plan.checks.environment import required_variables
 from cloudgpu.recipe import loader
 from cloudgpu.recipe.matrix import Axis, Combination, combinations, read_axes
+from cloudgpu.run.start import secret_values
 from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.targets import is_simulated
+from cloudgpu.text import command
+
+
+def ask_for_secrets(
+    planned: Planned, environ: Mapping[str, str], options: Sequence[SecretOption], prompts: Prompts
+) -> tuple[Planned, Mapping[str, str]]:
+    """Return the environment with every secret of a plan, and the plan without the finding that one is missing.
+
+    Secrets that are not in the environment are asked for if there is a terminal.
+    """
+    recipe = planned.plan.recipe
+    needed, known = recipe.environment.secrets, required_variables(recipe)
+    unknown = next((option.name for option in options if option.name not in known), "")
+    if unknown:
+        message = f"--secret {unknown}: the saved plan does not have this secret"
+        again = command("cloudgpu", "plan", "RECIPE", "--secret", unknown, "--out", "FILE")
+        raise UsageError(message, hint=f"save the plan again with `{again}`")
+    missing = [name for name in needed if name not in environ]
+    if not missing or not prompts.are_possible:
+        secret_values(needed, environ)
+        return planned, environ
+    environ = {**environ, **{name: prompts.ask_for_secret(name) for name in missing}}
+    findings = tuple(finding for finding in planned.plan.findings if finding.check != "secret-missing")
+    return replace(planned, plan=replace(planned.plan, findings=findings)), environ
 
 
 def run_training(options: TrainOptions) -> None:

@@ -4,13 +4,20 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.app.runs.new_nodes import check_new_nodes
+from cloudgpu.app.runs.follow import check_new_nodes
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.options.groups import PlanOptions, ProvisionOptions, with_option_groups
-from cloudgpu.cli.options.shared import Json, On, OptionalRecipe, Verbose, Yes
-from cloudgpu.cli.planning.requester import requester
-from cloudgpu.cli.planning.source import select_plan_source, show_plan
+from cloudgpu.cli.options.shared import (
+    Json,
+    On,
+    OptionalRecipe,
+    PlanOptions,
+    ProvisionOptions,
+    Verbose,
+    Yes,
+    with_option_groups,
+)
+from cloudgpu.cli.planning import select_plan_source, show_plan
 from cloudgpu.cli.render.cluster import (
     deletion_lines,
     provisioned_json,
@@ -18,6 +25,7 @@ from cloudgpu.cli.render.cluster import (
     provisioned_title,
     unfinished_json,
 )
+from cloudgpu.cli.requester import requester
 from cloudgpu.cli.terminal.interruption import reporting_partial_result
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.run.progress import LogFolder

@@ -7,9 +7,9 @@ from rich.live import Live
 from rich.text import Text
 
 from cloudgpu.cli.open_resources import open_resources
+from cloudgpu.cli.terminal.interruption import interruptions
 from cloudgpu.cli.terminal.live_view import LiveView
 from cloudgpu.cli.terminal.output import Line, render_line
-from cloudgpu.cli.terminal.signals import interruptions
 
 _PER_S = 8
 

@@ -99,7 +99,7 @@ class LiveView:
             case Activity():
                 self._set_activity(event)
             case MetricValue() | ServiceAddress():
-                yield from self._keep(event)
+                yield from self._store(event)
             case LogFolder():
                 return
 
@@ -109,7 +109,7 @@ class LiveView:
         else:  # only the last lines, because the region has no room for more
             self._tail.extend(RankLine(output.rank, line, output.alone) for line in output.lines[-_TAIL:])
 
-    def _keep(self, value: MetricValue | ServiceAddress) -> Iterator[Line]:
+    def _store(self, value: MetricValue | ServiceAddress) -> Iterator[Line]:
         if isinstance(value, MetricValue):
             self._metrics[value.name] = value
         else:

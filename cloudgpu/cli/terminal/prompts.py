@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 import typer
 
+from cloudgpu.cli.terminal.interruption import interruptions
 from cloudgpu.cli.terminal.output import ask, ask_for_hidden_text, ask_for_text
 from cloudgpu.cli.terminal.screen import Screen
-from cloudgpu.cli.terminal.signals import interruptions
 from cloudgpu.errors import QuestionError
 
 

@@ -1,4 +1,4 @@
-"""The context of one engine run, and the gate that stops its worker threads.
+"""The context of one engine run: the gate that stops its worker threads, the clock of an operation, and delays of AWS.
 
 A thread pool does not provide such a gate: an interrupt during `submit` may leave a thread that the pool does not
 track.
@@ -9,8 +9,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from cloudgpu.aws.resources.handler import ExistingResource, Handler, HandlerContext, Properties
 from cloudgpu.aws.session.session import Clients
@@ -18,10 +19,105 @@ from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Event, EventKind, OnEvent, Operation, Stack
 from cloudgpu.engine.direct.journal import Journal
 from cloudgpu.engine.direct.journal_state import Intent, Row
-from cloudgpu.engine.direct.operation_timeout import WatchedClock
-from cloudgpu.engine.direct.unanswered_delays import Delays
 from cloudgpu.engine.redaction import Redactor, masked_paths
-from cloudgpu.errors import AuthError, BadRequestError, CloudGpuError, LaunchError, UnsupportedError
+from cloudgpu.errors import AuthError, BadRequestError, CloudError, CloudGpuError, LaunchError, UnsupportedError
+
+RETRY_PERIOD: Final = timedelta(minutes=10)
+"""Maximum time from recording an intent to the last attempt at its call; throttled calls are retried."""
+_REPORT_EVERY_S: Final = 5.0
+OnWait = Callable[[float], None]
+"""Called while an operation waits, with the seconds since its start."""
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Delays to assume for a cloud, in seconds.
+
+    Attributes:
+        call_s: Time during which a call may still take effect after its caller was killed.
+        launch_s: Like `call_s`, but for a launch, which returns only after all instances are placed.
+        visible_s: Time until a tag search finds a new resource.
+    """
+
+    call_s: float
+    launch_s: float
+    visible_s: float
+
+
+AWS_DELAYS: Final = Delays(call_s=60.0, launch_s=180.0, visible_s=20.0)
+"""Delays for real AWS, based on the calls' time limits and on the time until EC2 lists a new resource."""
+
+OTHER_ENDPOINT_DELAYS: Final = Delays(call_s=1.0, launch_s=1.0, visible_s=1.0)
+"""Delays for other endpoints, such as the rehearsal cloud, which lists new resources immediately."""
+
+
+def delays_at(endpoint: str) -> Delays:
+    """Return the delays to assume for the cloud at this endpoint. An empty endpoint means real AWS."""
+    return OTHER_ENDPOINT_DELAYS if endpoint else AWS_DELAYS
+
+
+def launch_visible_by(recorded_at: datetime, now: datetime, delays: Delays) -> datetime:
+    """Return the time by which a tag search must find the nodes of a launch whose caller has exited.
+
+    Args:
+        recorded_at: Time at which the launch was recorded, before its call was sent.
+        now: Time at which the caller is known to have exited.
+        delays: Delays to assume for the cloud.
+    """
+    return min(recorded_at + RETRY_PERIOD, now) + timedelta(seconds=delays.launch_s + delays.visible_s)
+
+
+def ignore_wait(_elapsed_s: float) -> None:
+    """Do not report the wait."""
+
+
+class WatchedClock:
+    """A clock for one operation. It wraps another clock and reports waits.
+
+    `sleep` calls `on_wait` with the seconds since the operation started, at most once every `say_every_s` seconds.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        what: str,
+        on_wait: OnWait,
+        timeout_s: float | None = None,
+        say_every_s: float = _REPORT_EVERY_S,
+        hint: str = "increase `custom_timeouts` in the program",
+    ) -> None:
+        self._clock = clock
+        self._what = what
+        self._on_wait = on_wait
+        self._timeout_s = timeout_s
+        self._say_every_s = say_every_s
+        self._hint = hint
+        self._started = clock.monotonic()
+        self._last_report = self._started
+
+    def now(self) -> datetime:
+        """Return the current time, timezone-aware, in UTC."""
+        return self._clock.now()
+
+    def monotonic(self) -> float:
+        """Return monotonic seconds from an arbitrary start."""
+        return self._clock.monotonic()
+
+    def elapsed(self) -> float:
+        """Return seconds since this clock was created."""
+        return self._clock.monotonic() - self._started
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for this many seconds."""
+        elapsed = self.elapsed()
+        if self._timeout_s is not None and elapsed >= self._timeout_s:
+            message = f"{self._what} took longer than its timeout of {self._timeout_s:g} s"
+            raise CloudError(message, code="Timeout", hint=self._hint)
+        if self._clock.monotonic() - self._last_report >= self._say_every_s:
+            self._last_report = self._clock.monotonic()
+            self._on_wait(elapsed)
+        self._clock.sleep(seconds)
 
 
 class StoppedError(Exception):

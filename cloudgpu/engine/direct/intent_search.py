@@ -11,10 +11,8 @@ from typing import Final
 
 from cloudgpu import bounds
 from cloudgpu.aws.resources.handler import ExistingResource
-from cloudgpu.engine.direct.deployment import Deployment, completion_row
+from cloudgpu.engine.direct.deployment import RETRY_PERIOD, Deployment, WatchedClock, completion_row, launch_visible_by
 from cloudgpu.engine.direct.journal_state import Intent, Resource
-from cloudgpu.engine.direct.operation_timeout import WatchedClock
-from cloudgpu.engine.direct.unanswered_delays import RETRY_PERIOD, launch_visible_by
 from cloudgpu.errors import CloudGpuError
 
 _FIRST_PAUSE_S = 0.5
@@ -74,10 +72,10 @@ def _until(deployment: Deployment, intent: Intent, *, ending: bool) -> datetime:
     except ValueError:
         sent_at = now  # the recorded time is unreadable: assume that the call was sent just now
     if not ending:
-        return min(sent_at, now) + timedelta(seconds=delays.showing_s)
+        return min(sent_at, now) + timedelta(seconds=delays.visible_s)
     if intent.type in HOURLY_BILLED_TYPES:
         return launch_visible_by(sent_at, now, delays)
-    return min(sent_at + RETRY_PERIOD, now) + timedelta(seconds=delays.landing_s + delays.showing_s)
+    return min(sent_at + RETRY_PERIOD, now) + timedelta(seconds=delays.call_s + delays.visible_s)
 
 
 def _watched_clock(deployment: Deployment, intent: Intent, until: datetime) -> WatchedClock:

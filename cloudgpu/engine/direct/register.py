@@ -20,7 +20,7 @@ from cloudgpu.engine.direct.diff import (
 )
 from cloudgpu.engine.direct.intent_search import adopt
 from cloudgpu.engine.direct.journal_state import Intent, IntentOperation, Resource
-from cloudgpu.engine.direct.program.protobuf_values import UNKNOWN, is_unknown
+from cloudgpu.engine.direct.protobuf_values import UNKNOWN, is_unknown
 from cloudgpu.engine.redaction import is_masked
 from cloudgpu.errors import BadRequestError, CloudGpuError, StateError
 

@@ -9,12 +9,16 @@ from importlib.metadata import version
 from pathlib import Path
 
 from cloudgpu.aws.resources import registry
-from cloudgpu.aws.service_model.report import install_request_checks
+from cloudgpu.aws.service_model.values import install_request_checks
 from cloudgpu.aws.session.session import Clients, connect
 from cloudgpu.clock import SystemClock
-from cloudgpu.engine.plugin.configuration import loopback_endpoint
-from cloudgpu.engine.plugin.provider import Provider
-from cloudgpu.engine.plugin.server import PARENT_COMMAND_VARIABLE, serve, wait_for_parent_exit
+from cloudgpu.engine.plugin.provider import (
+    PARENT_COMMAND_VARIABLE,
+    Provider,
+    loopback_endpoint,
+    serve,
+    wait_for_parent_exit,
+)
 from cloudgpu.engine.plugin.tokens import Tokens
 from cloudgpu.errors import CloudGpuError
 

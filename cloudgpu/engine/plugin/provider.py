@@ -1,8 +1,14 @@
-"""Pulumi's `ResourceProvider` service, implemented with the direct engine's handlers, for use by the real CLI."""
+"""Pulumi's `ResourceProvider` service: its settings, the direct engine's handlers behind it, and its gRPC server."""
 
+import ipaddress
+import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import grpc  # type: ignore[import-untyped]
 from google.protobuf import empty_pb2  # type: ignore[import-untyped]
@@ -10,21 +16,97 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from cloudgpu.aws.resources.handler import ExistingResource, Handler, HandlerContext
 from cloudgpu.aws.session.errors import is_taken
-from cloudgpu.aws.session.session import Clients
+from cloudgpu.aws.session.session import Clients, CloudEndpoint
 from cloudgpu.clock import Clock
-from cloudgpu.engine.direct.deployment import Registry, is_definite_failure
-from cloudgpu.engine.direct.operation_timeout import WatchedClock
-from cloudgpu.engine.direct.program.protobuf_values import Path, struct, to_plain
+from cloudgpu.engine.direct.deployment import Registry, WatchedClock, is_definite_failure
+from cloudgpu.engine.direct.protobuf_values import Path, is_unknown, struct, to_plain
 from cloudgpu.engine.error_text import encode_error
-from cloudgpu.engine.plugin.configuration import Configuration, read_configuration, reject_ignored_settings
 from cloudgpu.engine.plugin.tokens import Tokens
 from cloudgpu.engine.redaction import Redactor, is_masked
-from cloudgpu.errors import CloudGpuError
+from cloudgpu.errors import AuthError, BadRequestError, CloudGpuError, UnsupportedError
+from cloudgpu.files import parse_json
+from cloudgpu.processes import process_start
 
+_KNOWN: Final = frozenset({"region", "version", "defaultTags", "maxRetries"})
+_HARMLESS: Final = frozenset(
+    {"skipCredentialsValidation", "skipMetadataApiCheck", "skipRegionValidation", "skipRequestingAccountId"}
+)
 _REGION: Final = "region"
 """Property that every resource and function of the provider accepts in addition to its specific ones."""
 _SEARCHES: Final = 3
 _SEARCH_PAUSE_S: Final = 0.5
+PARENT_COMMAND_VARIABLE: Final = "CLOUDGPU_PLUGIN_ENDS_WITH"
+"""Environment variable containing the `pid:start` of the cloudgpu process that runs the CLI.
+
+The plugin exits when that process exits.
+"""
+_CALLS_AT_ONCE: Final = 32
+_LOOK_EVERY_S: Final = 0.25
+_LARGEST_MESSAGE: Final = 400 * 1024 * 1024
+"""Maximum gRPC message size in bytes, the same as in Pulumi's own plugins."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The provider settings that the plugin supports."""
+
+    region: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Tags from `defaultTags`. A resource's tags take precedence."""
+
+
+def reject_ignored_settings(values: Mapping[str, Any]) -> None:
+    """Reject provider settings that the plugin would silently ignore."""
+    unknown = sorted(name for name in values if name not in _KNOWN | _HARMLESS)
+    if unknown:
+        message = f"the rehearsal plugin does not support the provider setting {', '.join(unknown)}"
+        raise UnsupportedError(message, code="UnsupportedProperty", hint="leave it out")
+
+
+def read_configuration(values: Mapping[str, Any], environ: Mapping[str, str]) -> Configuration:
+    """Read the provider settings. As with Pulumi's own plugin, the environment may set the region."""
+    reject_ignored_settings(values)
+    loopback_endpoint(environ)
+    region = str(values.get("region") or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "")
+    if not region or is_unknown(region):
+        raise BadRequestError(
+            "no AWS region is set", code="NoRegion", hint="run `pulumi config set aws:region us-east-1`"
+        )
+    return Configuration(region, _tags(values.get("defaultTags")))
+
+
+def loopback_endpoint(environ: Mapping[str, str]) -> CloudEndpoint:
+    """Return the endpoint and access key of the rehearsal cloud from the environment."""
+    url = environ.get("AWS_ENDPOINT_URL", "")
+    if not _is_loopback(url):
+        reason = f"the endpoint {url} is not on this machine" if url else "AWS_ENDPOINT_URL is not set"
+        message = f"{reason}: this plugin only works with the rehearsal cloud"
+        hint = 'run `eval "$(cloudgpu rehearsal env)"`; for real AWS, use another PULUMI_HOME'
+        raise BadRequestError(message, code="NotLoopback", hint=hint)
+    key, secret = environ.get("AWS_ACCESS_KEY_ID", ""), environ.get("AWS_SECRET_ACCESS_KEY", "")
+    if not (key and secret):
+        raise AuthError("no access key for the rehearsal cloud is set", hint='run `eval "$(cloudgpu rehearsal env)"`')
+    return CloudEndpoint(url, key, secret)
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _tags(setting: object) -> dict[str, str]:
+    """Return the tags in `defaultTags`. Pulumi sends nested provider settings as JSON text."""
+    try:
+        parsed = parse_json(setting) if isinstance(setting, str) and setting else setting
+    except ValueError as err:
+        message = f"defaultTags is not valid JSON: {err}"
+        hint = "set each tag with `pulumi config set --path aws:defaultTags.tags.NAME VALUE`"
+        raise BadRequestError(message, code="InvalidProperty", hint=hint) from err
+    tags = parsed.get("tags") if isinstance(parsed, dict) else None
+    return {str(key): str(value) for key, value in tags.items()} if isinstance(tags, dict) else {}
 
 
 class Provider(provider_pb2_grpc.ResourceProviderServicer):
@@ -228,3 +310,26 @@ def _encoded_errors(context: grpc.ServicerContext) -> Iterator[None]:
         yield
     except CloudGpuError as err:
         context.abort(grpc.StatusCode.UNKNOWN, encode_error(err))
+
+
+def serve(provider: Provider) -> tuple[grpc.Server, int]:
+    """Start the server on a free port of 127.0.0.1; return the server and its port."""
+    limits = [("grpc.max_receive_message_length", _LARGEST_MESSAGE), ("grpc.max_send_message_length", _LARGEST_MESSAGE)]
+    server = grpc.server(ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="plugin"), options=limits)
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(provider, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    return server, port
+
+
+def wait_for_parent_exit(parent: int, command: str = "") -> None:
+    """Wait until the CLI that started this process, or the cloudgpu process that runs the CLI, has exited.
+
+    Args:
+        parent: Process ID of the CLI.
+        command: `pid:start` of the cloudgpu process; empty if the user runs the CLI directly.
+    """
+    pid, _, start = command.partition(":")
+    stopped = threading.Event()
+    while os.getppid() == parent and (not command or process_start(int(pid)) == start):
+        stopped.wait(_LOOK_EVERY_S)

@@ -20,7 +20,7 @@ from semver import VersionInfo
 from cloudgpu import files
 from cloudgpu.clock import Cancelled, Clock, require_not_cancelled
 from cloudgpu.decoding import MALFORMED, decode_as
-from cloudgpu.engine.plugin.server import PARENT_COMMAND_VARIABLE
+from cloudgpu.engine.plugin.provider import PARENT_COMMAND_VARIABLE
 from cloudgpu.errors import BusyError, CloudError, UsageError
 from cloudgpu.processes import process_start, this_system
 from cloudgpu.text import command, printable

@@ -24,7 +24,7 @@ from cloudgpu.engine.base import Stack
 from cloudgpu.engine.error_text import decode_error
 from cloudgpu.engine.pulumi_cli.command import PulumiCommand
 from cloudgpu.engine.pulumi_cli.events import Listener
-from cloudgpu.engine.pulumi_cli.layout import stack_name
+from cloudgpu.engine.pulumi_cli.installation import stack_name
 from cloudgpu.engine.urn import STACK_TYPE
 from cloudgpu.errors import BadRequestError, BusyError, CloudError, CloudGpuError, StateError
 from cloudgpu.paths import unwritable_error

@@ -12,7 +12,9 @@ from . import proc
 from .heartbeat import LONG_VERBS, Heartbeat
 from .untrusted_data import AgentError, parse_json
 
-# The modules are imported on demand, so that `status` does not wait for the imports of the download modules.
+# The names are part of the protocol, which other versions use: `hand` serves files to peers, `keep` and `kept` upload
+# checkpoints, and `leave` cleans up. The modules are imported on demand, so that `status` does not wait for the imports
+# of the download modules.
 _VERBS = {
     "probe": "probe:verb",
     "describe": "probe:describe",
@@ -20,10 +22,10 @@ _VERBS = {
     "setup": "environments.setup:verb",
     "image": "containers.image:verb",
     "fetch": "fetch.download:verb",
-    "forget": "fetch.dataset_index:verb",
-    "hand": "fetch.serve_peers:verb",
-    "keep": "checkpoints.upload:verb",
-    "kept": "checkpoints.upload:kept",
+    "forget": "fetch.download:forget",
+    "hand": "fetch.serve_peers:serve_peers",
+    "keep": "checkpoint_upload:start_upload",
+    "kept": "checkpoint_upload:finish_upload",
     "mount": "mount:verb",
     "unmount": "mount:unmount",
     "start": "gang.start_stop:verb",
@@ -32,7 +34,7 @@ _VERBS = {
     "follow": "gang.follow:verb",
     "stop": "gang.start_stop:stop",
     "lease": "leases.lease:verb",
-    "leave": "leases.cleanup:verb",
+    "leave": "leases.cleanup:clean_up",
 }
 _HEARTBEAT = Heartbeat()
 _READS_NOTHING = frozenset({"probe"})

@@ -1,4 +1,4 @@
-"""Identify processes even if their PIDs are reused, check whether they are alive, and find the leftovers of a run."""
+"""Processes: identify them even if PIDs are reused, find the leftovers of a run, and clean up if this process dies."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import resource
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, List, Sequence
 
 MARK = "CLOUDGPU_AGENT_MARK"
 """Environment variable that every process of a run inherits. It identifies the process in any session or group."""
@@ -19,6 +20,8 @@ _LINUX = sys.platform.startswith("linux")
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+CleanUp = Callable[[List[bytes]], None]
+_DISMISSAL = b"bye\n"
 
 
 def boot_id() -> str:
@@ -172,3 +175,66 @@ def _environ_has(pid: str, needle: bytes) -> bool:
             return needle in stream.read().split(b"\0")
     except OSError:
         return False
+
+
+class WatchdogProcess:
+    """A forked process that cleans up when this process dies or closes it, unless it was dismissed.
+
+    Attributes:
+        last: The last message that was sent; empty if none was.
+    """
+
+    def __init__(self, clean_up: CleanUp, *, open_handles: Sequence[int] = ()) -> None:
+        """Start the process.
+
+        Args:
+            clean_up: Called in the watchdog with the messages that it received. Its standard streams are `/dev/null`.
+            open_handles: Handles that the watchdog keeps open until it exits, such as a lock.
+        """
+        self.last = b""
+        read, self._write = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            _run(read, clean_up, open_handles)
+        os.close(read)
+
+    def send(self, message: bytes) -> None:
+        """Send a message, which is one word."""
+        self.last = message
+        with suppress(BrokenPipeError):  # the watchdog was killed
+            os.write(self._write, message + b"\n")
+
+    def dismiss(self) -> None:
+        """Let the watchdog exit without cleaning up, and wait until it has closed its handles."""
+        with suppress(BrokenPipeError):
+            os.write(self._write, _DISMISSAL)
+        os.close(self._write)
+        with suppress(ChildProcessError):  # it was killed, and reaped with this process's other children
+            os.waitpid(self._pid, 0)
+
+    def close(self) -> None:
+        """Let the watchdog clean up, without waiting for it."""
+        os.close(self._write)
+
+
+def _run(read: int, clean_up: CleanUp, open_handles: Sequence[int]) -> None:
+    """Run the watchdog. Never returns."""
+    try:
+        os.setsid()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)  # the docker client expects open streams, and the caller waits for the end of its own
+        # Inherited handles would keep locks held and pipes open, also the one whose end this process waits for.
+        handles = sorted({2, read, *open_handles})
+        for handle, following in zip(handles, [*handles[1:], 4096]):
+            os.closerange(handle + 1, following)
+        received = b""
+        for data in iter(lambda: os.read(read, 4096), b""):
+            received += data
+            if received.endswith(_DISMISSAL):
+                return
+        clean_up(received.split())
+    finally:
+        os._exit(0)

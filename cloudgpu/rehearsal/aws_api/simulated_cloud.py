@@ -89,11 +89,6 @@ def list_resources() -> dict[str, list[dict[str, Any]]]:
     return resources
 
 
-def _is_main(table: Any) -> bool:  # noqa: ANN401 - moto is untyped
-    """Return True if the route table is a VPC's main table, which is created and deleted with the VPC."""
-    return str(table.main_association_id or "") != ""
-
-
 def _of_region(backend: Any) -> dict[str, list[dict[str, Any]]]:  # noqa: ANN401 - moto is untyped
     records = records_of(backend)
     tags = backend.tags
@@ -115,7 +110,8 @@ def _of_region(backend: Any) -> dict[str, list[dict[str, Any]]]:  # noqa: ANN401
         "nat_gateways": [row(name) for name, gateway in backend.nat_gateways.items() if gateway.state not in _INACTIVE],
         "endpoints": [row(name) for name, point in backend.vpc_end_points.items() if point.state != "deleted"],
         "gateways": [row(name) for name in backend.internet_gateways],
-        "route_tables": [row(name) for name, table in backend.route_tables.items() if not _is_main(table)],
+        # A VPC's main route table is created and deleted with the VPC.
+        "route_tables": [row(name) for name, table in backend.route_tables.items() if not table.main_association_id],
         "groups": [row(group.id, name=group.name) for group in groups],
         "launch_templates": [row(name, name=item.name) for name, item in backend.launch_templates.items()],
         "fleets": [row(name) for name, fleet in records.fleets.items() if not fleet.deleted],

@@ -13,11 +13,10 @@ import asyncssh
 
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.faults.node_faults import NodeFault
+from cloudgpu.rehearsal.faults.node_faults import FaultInjector, NodeFault, NodeFaults
 from cloudgpu.rehearsal.layout import LIMIT_DAYS, shift_within_limits
 from cloudgpu.rehearsal.nodes import addresses, namespaces, record
-from cloudgpu.rehearsal.nodes.boot.images import Images
-from cloudgpu.rehearsal.nodes.faults import FaultInjector, NodeFaults
+from cloudgpu.rehearsal.nodes.images import Images
 from cloudgpu.rehearsal.nodes.mounts import namespace_script
 from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore
 from cloudgpu.rehearsal.nodes.node import HostServices, SimulatedNode
@@ -181,7 +180,7 @@ class NodeFleet:
 
     def record_image_packages(self, instance_id: str, image_id: str) -> None:
         """Record the packages installed on a node as the packages of an image created from the node."""
-        self._images.keep(image_id, self.find(instance_id).record.installed)
+        self._images.store(image_id, self.find(instance_id).record.installed)
 
     async def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Replace all node faults. Faults that can affect running nodes take effect immediately.

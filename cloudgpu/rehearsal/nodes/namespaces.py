@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.nodes.boot.images import Layer
+from cloudgpu.rehearsal.nodes.images import Layer
 from cloudgpu.rehearsal.nodes.mounts import namespace_script
 
 _LOG = logging.getLogger(__name__)

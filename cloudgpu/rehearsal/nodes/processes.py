@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Protocol
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.nodes.boot.console import Console
-from cloudgpu.rehearsal.nodes.boot.images import Layer
-from cloudgpu.rehearsal.nodes.record import StoredRecord, Timer
+from cloudgpu.rehearsal.nodes.images import Layer
+from cloudgpu.rehearsal.nodes.record import Console, StoredRecord, Timer
 from cloudgpu.rehearsal.nodes.servers.metadata import SPOT_RECLAIM_REASON
 from cloudgpu.rehearsal.nodes.servers.power_commands import Action, immediate_action
 from cloudgpu.rehearsal.nodes.visible_paths import VisiblePaths

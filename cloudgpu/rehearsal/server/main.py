@@ -25,11 +25,16 @@ from cloudgpu.paths import Home
 from cloudgpu.processes import this_system
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.aws_api.interfaces import NodeHost, Parts
-from cloudgpu.rehearsal.ended_instances import record_ended_instances, running_nodes
 from cloudgpu.rehearsal.faults.active import ActiveFaults
 from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions, SkewedClock
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
-from cloudgpu.rehearsal.layout import ENDPOINT_FORMAT, FAILURE_FORMAT, RehearsalFiles
+from cloudgpu.rehearsal.layout import (
+    ENDPOINT_FORMAT,
+    FAILURE_FORMAT,
+    RehearsalFiles,
+    record_ended_instances,
+    running_nodes,
+)
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import sigv4
 from cloudgpu.rehearsal.server.control import ControlApi
@@ -143,8 +148,8 @@ class RehearsalServer:
         self._terminate_nodes = True
         self._stop.set()
 
-    def leave(self) -> None:
-        """Request that the server stop but leave the nodes running for the next server of this state home."""
+    def stop_keeping_nodes(self) -> None:
+        """Request that the server stop but keep the nodes running for the next server of this state home."""
         self._stop.set()
 
     def _application(self, request: HttpRequest) -> HttpResponse:
@@ -330,7 +335,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup(lock.fileno())
             host = NodeHostClient(files.nodes, envs=options.envs)
             server = RehearsalServer(home, host, SystemClock(), idle_minutes=options.idle_minutes)
-            signal.signal(signal.SIGTERM, lambda *_: server.leave())
+            signal.signal(signal.SIGTERM, lambda *_: server.stop_keeping_nodes())
             server.run()
     except CloudGpuError as err:
         _log.error("%s", err.message)

@@ -24,12 +24,12 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.request import Request
 from werkzeug.exceptions import HTTPException
 
-from cloudgpu.aws.service_model.report import record_mismatches, report_file
 from cloudgpu.aws.service_model.responses import find_response_mismatches
-from cloudgpu.rehearsal.aws_api import dispatch, fsx_lustre, iam_service, prices, s3, service_quotas, ssm
+from cloudgpu.aws.service_model.values import record_mismatches, report_file
+from cloudgpu.rehearsal.aws_api import dispatch, file_systems, iam_service, prices_and_quotas, s3, ssm
 from cloudgpu.rehearsal.aws_api.ec2.backend import StrictEc2
 from cloudgpu.rehearsal.aws_api.ec2.instance_types import disabled_region_error
-from cloudgpu.rehearsal.aws_api.efs import StrictEfs
+from cloudgpu.rehearsal.aws_api.file_systems import StrictEfs
 from cloudgpu.rehearsal.aws_api.iam_service import StrictIam, StrictSts
 from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.scheduler import StrictScheduler
@@ -48,7 +48,11 @@ _MODEL_NAMES: Final = {
 """Service name in request signatures -> name of the service model, where they differ."""
 _log = logging.getLogger(__name__)
 _GLOBAL = ("iam", "budgets", "cloudfront", "route53")
-_JSON = {"fsx": fsx_lustre.ACTIONS, "servicequotas": service_quotas.ACTIONS, "pricing": prices.ACTIONS}
+_JSON = {
+    "fsx": file_systems.ACTIONS,
+    "servicequotas": prices_and_quotas.QUOTA_ACTIONS,
+    "pricing": prices_and_quotas.PRICE_ACTIONS,
+}
 _MOTO_HANDLERS = {"iam": StrictIam, "scheduler": StrictScheduler, "ssm": StrictSsm, "sts": StrictSts}
 """Handlers that override single actions of moto's handlers."""
 

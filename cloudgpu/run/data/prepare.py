@@ -17,18 +17,19 @@ from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.data.copies import (
     DistributionSettings,
+    PeerAddress,
     RemoteFile,
     S3Service,
     batches,
     copy_dataset,
     create_user_directory,
     dataset_index_key,
+    distribute_to_peers,
     download_files_to,
     fetch,
     local_names,
     local_root,
 )
-from cloudgpu.run.data.peer_transfer import PeerAddress, distribute_to_peers
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note, Report, report_transfer
 from cloudgpu.ssh.command import RemoteCommand
@@ -61,9 +62,9 @@ def _fetch_files(
     agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: DistributionSettings, source: PeerAddress
 ) -> int:
     """Download a dataset from another node. Return 0, because nothing is read from the source."""
-    hand = source["hand"]
-    files = [replace(file, url=_address(hand, file.relative), etag="" if file.sha256 else file.etag) for file in listed]
-    download_files_to(agent, _target(dataset, agent), dataset, files, way, hand)
+    peer = source["hand"]
+    files = [replace(file, url=_address(peer, file.relative), etag="" if file.sha256 else file.etag) for file in listed]
+    download_files_to(agent, _target(dataset, agent), dataset, files, way, peer)
     return 0
 
 
@@ -109,8 +110,8 @@ def _target(dataset: Data, agent: Agent) -> str:
     return f"{agent.root}{dataset.to}"
 
 
-def _address(hand: Mapping[str, Any], relative: str) -> str:
-    return f"{hand['url']}/{quote(relative, errors='surrogateescape')}"
+def _address(peer: Mapping[str, Any], relative: str) -> str:
+    return f"{peer['url']}/{quote(relative, errors='surrogateescape')}"
 
 
 def provide_dataset(dataset: Data, job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int:

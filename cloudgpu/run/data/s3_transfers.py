@@ -12,7 +12,7 @@ from cloudgpu.errors import BadRequestError, CloudGpuError
 from cloudgpu.node.mounts import s3_endpoint
 from cloudgpu.recipe.schema import Checkpoint, Data, Recipe
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run.agent import Agent, count_field, run_on_agents
+from cloudgpu.run.agent import FINISH_UPLOAD, START_UPLOAD, Agent, count_field, run_on_agents
 from cloudgpu.run.data.copies import DistributionSettings, Files, RemoteFile, S3Service, Services, download_files_to
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note
@@ -83,7 +83,9 @@ def start_checkpoint_upload(job: Job, agents: Sequence[Agent], services: Service
     if checkpoint is None or head is None or not to:
         return
     source = f"{job.workdir(head.home)}/{checkpoint.path}"
-    head.ask("keep", {"run_dir": job.run_dir(head.home), "source": source, **bucket_request(to, head, services(to))})
+    head.ask(
+        START_UPLOAD, {"run_dir": job.run_dir(head.home), "source": source, **bucket_request(to, head, services(to))}
+    )
 
 
 def bucket_request(to: str, agent: Agent, service: S3Service) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def finish_checkpoint_upload(job: Job, head: Agent) -> str:
     to = checkpoint_destination(job.recipe, job.run_id)
     if not to:
         return ""
-    answer = head.ask("kept", {"run_dir": job.run_dir(head.home)})
+    answer = head.ask(FINISH_UPLOAD, {"run_dir": job.run_dir(head.home)})
     if not answer.get("files"):
         return f"the run wrote no checkpoint, so nothing was uploaded to {to}"
     size = size_text(count_field(answer, "bytes"))
@@ -154,7 +156,7 @@ def start_uploads(job: Job, agents: Sequence[Agent], services: Services) -> None
             "below_node_0": _NODE_DIRECTORY if index == 0 and len(job.inventory.nodes) > 1 else "",
             **bucket_request(prefix, agent, service),
         }
-        agent.ask("keep", request)
+        agent.ask(START_UPLOAD, request)
 
     run_on_agents(agents, start_upload)
 
@@ -168,7 +170,7 @@ def finish_uploads(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, .
 
     def wait_for_upload(index: int) -> tuple[int, int, str]:
         agent = by_index[index]
-        answer = agent.ask("kept", {"name": _NAME, "run_dir": job.run_dir(agent.home)})
+        answer = agent.ask(FINISH_UPLOAD, {"name": _NAME, "run_dir": job.run_dir(agent.home)})
         return count_field(answer, "files"), count_field(answer, "bytes"), skipped_files_clause(answer)
 
     answers = run_on_all([agent.host for agent in agents], lambda host: wait_for_upload(host.node.index))

@@ -195,11 +195,11 @@ class _Download:
             received += err.received
         others = [item.entry for item in missing if not _has_contents(item)]
         if others:
-            with DownloadDirectory(self._to) as landing:
+            with DownloadDirectory(self._to) as staging:
                 for entry in others:
-                    create = landing.make_folder if is_folder(entry) else landing.link
+                    create = staging.make_folder if is_folder(entry) else staging.link
                     create(placed_entry(entry, self._place))
-                skipped += self._unstorable(landing, others)
+                skipped += self._unstorable(staging, others)
         self.too_large = files[received:]
         return skipped + self._named_too_large()
 
@@ -238,26 +238,26 @@ class _Download:
         """
         files = [item.entry for item in batch]
         running = self._host.start(verb_command("read", self._source), node_request(encode_message(files)))
-        with DownloadDirectory(self._to) as landing:
+        with DownloadDirectory(self._to) as staging:
             total_here = sum(item.stored for item in batch)
             output = counted(paced_output(running), total_here, _shifted(on_bytes, done, total))
             arriving = ReceiveStream(output)
             marked = arriving.skip_past(MARK, within=NOISE_BYTES)
-            if not marked or not self._receive_files(landing, files, arriving, running):
+            if not marked or not self._receive_files(staging, files, arriving, running):
                 raise _unfinished(self._host, arriving, running, self._problem)
             trailer = read_answer(self._host, arriving, running, self._problem, marked=True)
             report = trailer if isinstance(trailer, dict) else {}
             local = [placed_entry(entry, self._place) for entry in files]
-            _cut(landing, local, report.get("short"))
-            return [*self._unstorable(landing, files), *_unsent(landing, files, local, report.get("failed"))]
+            _cut(staging, local, report.get("short"))
+            return [*self._unstorable(staging, files), *_unsent(staging, files, local, report.get("failed"))]
 
     def _receive_files(
-        self, landing: DownloadDirectory, files: Sequence[Entry], arriving: ReceiveStream, running: StartedCommand
+        self, staging: DownloadDirectory, files: Sequence[Entry], arriving: ReceiveStream, running: StartedCommand
     ) -> bool:
         """Receive the files one after the other. Return False if the stream ends early or is malformed."""
         for index, entry in enumerate(files):
             try:
-                if not landing.receive(placed_entry(entry, self._place), arriving):
+                if not staging.receive(placed_entry(entry, self._place), arriving):
                     return False
             except OSError as err:
                 if err.errno not in DISK_FULL:
@@ -266,12 +266,12 @@ class _Download:
                 raise _DiskFullError(index) from err
         return True
 
-    def _unstorable(self, landing: DownloadDirectory, entries: Sequence[Entry]) -> list[SkippedDownload]:
+    def _unstorable(self, staging: DownloadDirectory, entries: Sequence[Entry]) -> list[SkippedDownload]:
         """Describe the entries that the local file system cannot store."""
         return [
             SkippedDownload(entry.path, f"cannot be written to {self._to}: {reason}", lost=True)
             for entry in entries
-            if (reason := landing.unstorable.get(self._place(entry.path)))
+            if (reason := staging.unstorable.get(self._place(entry.path)))
         ]
 
 
@@ -309,19 +309,19 @@ def _numbered(files: Sequence[Entry], report: object) -> Iterator[tuple[Entry, A
             yield files[int(index)], value
 
 
-def _cut(landing: DownloadDirectory, files: Sequence[Entry], short: object) -> None:
+def _cut(staging: DownloadDirectory, files: Sequence[Entry], short: object) -> None:
     """Truncate the files that became shorter on the node."""
     for entry, size in _numbered(files, short):
         if type(size) is int and 0 <= size <= entry.size:
-            landing.cut(entry, size)
+            staging.cut(entry, size)
 
 
 def _unsent(
-    landing: DownloadDirectory, files: Sequence[Entry], local: Sequence[Entry], failed: object
+    staging: DownloadDirectory, files: Sequence[Entry], local: Sequence[Entry], failed: object
 ) -> list[SkippedDownload]:
     """Remove the received parts of files that the node could not read completely, and return these files."""
     unsent = []
     for (entry, reason), (received, _) in zip(_numbered(files, failed), _numbered(local, failed), strict=True):
-        landing.drop(received)
+        staging.drop(received)
         unsent.append(SkippedDownload(entry.path, f"cannot be read: {reason}"[:REASON_LENGTH], lost=True))
     return unsent

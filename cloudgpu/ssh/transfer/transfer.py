@@ -151,13 +151,13 @@ def get_file(host: TransferConnection, path: str, to: Path) -> None:
     """Download one file; `to` is written completely or not at all."""
     running = host.start(RemoteCommand("sh", "-c", _GET, "sh", path))
     try:
-        with DownloadDirectory(to.parent) as landing:
+        with DownloadDirectory(to.parent) as staging:
             arriving = ReceiveStream(paced_output(running))
             arriving.skip_past(MARK, within=NOISE_BYTES)
-            landing.receive_all(arriving.pieces())
+            staging.receive_all(arriving.pieces())
             if running.exit_code != 0:
                 raise broken(host, f"cannot read {path}", running)
-            landing.place(to.name)
+            staging.place(to.name)
     except OSError as err:
         raise unwritable_error(to, err) from err
 

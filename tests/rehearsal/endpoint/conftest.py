@@ -107,7 +107,7 @@ def rig_in(folder: Path) -> Iterator[Rig]:
         patch.setattr(JSONFileLoader, "load_file", JSONFileLoader.load_file)
         server, host, thread = start_server(home)
         yield Rig(home, host, server, find_running_cloud(home))
-        server.leave()
+        server.stop_keeping_nodes()
         thread.join(20)
         assert not thread.is_alive()
         # The thread that loads moto patches the loaders too, and may not have come so far when a test is quick.

@@ -35,7 +35,7 @@ def _serve(root: str, faults: list[dict[str, Any]], prepare: Callable[[], None] 
     mock_random.seed()  # otherwise every fork would generate the same IDs
     server = RehearsalServer(home, FakeNodeHost(home.root / "nodes.json"), SystemClock())
     server.faults.put(faults)
-    signal.signal(signal.SIGTERM, lambda *_: server.leave())
+    signal.signal(signal.SIGTERM, lambda *_: server.stop_keeping_nodes())
     with hold_server_lock(RehearsalFiles.of(home)):
         server.run()
 

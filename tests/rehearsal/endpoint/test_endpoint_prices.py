@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from botocore.exceptions import ClientError
 
-from cloudgpu.aws.pricing import quotas
+from cloudgpu.aws import prices_and_quotas
 from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.catalog import catalog
 from cloudgpu.catalog.quotas import quota_of
@@ -111,12 +111,15 @@ def test_running_instances_count_against_the_reported_vcpu_quota(rig):
     clients = connect(CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key), "us-east-1")
     client.put_quotas(cloud, {"us-east-1/p/on-demand": 192})
     on_demand = quota_of("p3dn.24xlarge", "on-demand")
-    assert (quotas.vcpu_limits(clients)[on_demand.code], quotas.vcpus_in_use(clients)) == (192, {})
+    assert (prices_and_quotas.vcpu_limits(clients)[on_demand.code], prices_and_quotas.vcpus_in_use(clients)) == (
+        192,
+        {},
+    )
     run = {"InstanceType": "p3dn.24xlarge", "MinCount": 1, "MaxCount": 1, "ImageId": rig.ami()}
     rig.ec2.run_instances(**run)
     rig.ec2.run_instances(**run, InstanceMarketOptions={"MarketType": "spot"})
-    assert quotas.vcpus_in_use(clients) == {on_demand: 96, quota_of("p3dn.24xlarge", "spot"): 96}
+    assert prices_and_quotas.vcpus_in_use(clients) == {on_demand: 96, quota_of("p3dn.24xlarge", "spot"): 96}
     # What is counted as free here is what the launch finds free.
     rig.ec2.run_instances(**run)
-    assert quotas.vcpus_in_use(clients)[on_demand] == 192
+    assert prices_and_quotas.vcpus_in_use(clients)[on_demand] == 192
     assert code_of(rig.ec2.run_instances, **run) == "VcpuLimitExceeded"

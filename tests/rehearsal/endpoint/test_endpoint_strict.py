@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from botocore.exceptions import ClientError
 
-from cloudgpu.aws.ec2.host_keys import ConsoleOutput, read_console
+from cloudgpu.aws.ec2.ssh_access import ConsoleOutput, read_console
 from cloudgpu.rehearsal import client
 
 pytestmark = [pytest.mark.main_path, pytest.mark.rehearsal]

@@ -122,7 +122,7 @@ def main(home, clock):
             traceback.print_exc()
             os._exit(1)
         print(json.dumps({"done": request, "pending_calls": calls.pending}), flush=True)
-    server.leave()
+    server.stop_keeping_nodes()
     thread.join()
 
 

@@ -129,7 +129,7 @@ class Tracer:
 
 def simulate_time(path, *, freeze_clock):
     """Replace the clocks of this process with the shared clock, and wait for unanswered calls as long as on AWS."""
-    delays = sys.modules["cloudgpu.engine.direct.unanswered_delays"]
+    delays = sys.modules["cloudgpu.engine.direct.deployment"]
     for name in ("cloudgpu.cli.context", "cloudgpu.rehearsal.client"):
         sys.modules[name].SystemClock = lambda: SharedClock(path)
     # The cloud's clock may be more than 15 minutes ahead, and it would reject calls signed with the system clock.

@@ -78,7 +78,7 @@ ALLOWED = {
     # one of two constants, or a pattern that the host's shell must expand
     ("cli/commands/hosts.py", "_FILES.get(key.kind, 'ssh_host_*.pub')"),
     # the description of an image, not a command
-    ("aws/ec2/baked_images.py", "name"),
+    ("aws/ec2/machine_images.py", "name"),
 }
 
 

@@ -10,10 +10,10 @@ GUARD = re.compile(r"\.(?:isdigit|isdecimal|isnumeric)\(\)")
 ALLOWED = {
     "cli/options/shared.py": "one character, which is never converted",
     "node/agent/gpus.py": "travels to the node; checks ASCII and the number of digits",
-    "node/agent/gang/watchdog.py": "bytes of the agent's own pipe",
+    "node/agent/gang/ranks.py": "bytes of the agent's own pipe",
     "node/agent/probe.py": "travels to the node; a failure is the documented ValueError",
     "node/agent/proc.py": "folders of /proc",
-    "node/agent/superuser.py": "folders of /proc",
+    "node/agent/mount.py": "folders of /proc",
     "rehearsal/server/process.py": "32 bytes of a lock file",
     "ssh/transfer/fetch.py": "checks ASCII and the number of digits",
 }

@@ -29,7 +29,7 @@ CHECKED = {
     "plan/checks/account_and_market.py": "nodes",
     "recipe/matrix.py": "count",
     "rehearsal/nodes/fleet.py": "LIMIT_DAYS",
-    "run/containers/images.py": "len(agents)",
+    "run/container_images.py": "len(agents)",
     "ssh/fanout.py": "nodes",
     "state/nodes.py": "len(saved)",
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.agent.gang.secret_file import path_of
+from cloudgpu.node.agent.masking import path_of
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 

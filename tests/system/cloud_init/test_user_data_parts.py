@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from cloudgpu.rehearsal.nodes.boot.boot import parse
+from cloudgpu.rehearsal.nodes.boot import parse
 from tests.system.cloud_init import machine
 from tests.system.cloud_init.samples import MALFORMED, OURS
 

@@ -26,8 +26,8 @@ from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.containers.logins import RegistryLogin
 from cloudgpu.run.job import Job
+from cloudgpu.run.registry_logins import RegistryLogin
 from cloudgpu.run.stage import Staged
 from cloudgpu.ssh.base import Result, require_success
 
@@ -376,13 +376,13 @@ class Cluster:
         return job
 
     def images(self, job: Job, login=None):
-        from cloudgpu.run.containers.images import provide_image
+        from cloudgpu.run.container_images import provide_image
 
         return provide_image(job.recipe.environment.container, self.agents, login, self.report)
 
     def set_up(self, job: Job, **secrets: str):
         """Run the setup on every node. Return the images that the ranks run in."""
-        from cloudgpu.run.setup import ImageSetup, setup_digest
+        from cloudgpu.run.stage import ImageSetup, setup_digest
 
         recipe, images = job.recipe, self.images(job)
         data = {item.name: str(item.to) for item in recipe.data}

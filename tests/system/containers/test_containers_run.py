@@ -12,7 +12,7 @@ import pytest
 
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.containers import container_name
-from cloudgpu.launch.ports import gang_port
+from cloudgpu.launch.environment import gang_port
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 OPEN = {"memlock": None}

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import CloudGpuError, RemoteCommandError
+from cloudgpu.node.agent.containers.image import LABEL
 from cloudgpu.node.agent.containers.run_container import setup_container_name, setup_image_name
-from cloudgpu.node.agent.containers.setup_image import LABEL
 from cloudgpu.node.payload import agent_name
 
 pytestmark = pytest.mark.system

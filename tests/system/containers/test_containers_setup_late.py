@@ -11,8 +11,8 @@ import pytest
 
 from cloudgpu.node.agent import files
 from cloudgpu.node.agent.containers import docker_api, run_container
+from cloudgpu.node.agent.containers.image import SetupContainerSpec, SetupImage
 from cloudgpu.node.agent.containers.run_container import ContainerSpec, setup_container_name, setup_image_name
-from cloudgpu.node.agent.containers.setup_image import SetupContainerSpec, SetupImage
 from cloudgpu.node.agent.untrusted_data import AgentError
 
 pytestmark = pytest.mark.system

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.agent.containers import net_plugin
+from cloudgpu.node.agent import transport
 
 pytestmark = pytest.mark.system
 
@@ -203,8 +203,8 @@ def test_stand_in_base_alone_has_no_plugin_for_nccl(builder: Builder) -> None:
 
 def test_check_before_the_ranks_start_agrees_with_nccl(builder: Builder) -> None:
     def problem(image: str, *flags: str) -> str:
-        command = ("run", "--rm", "--network=none", *flags, image, "sh", "-c", net_plugin.SCRIPT)
-        return net_plugin.parse(builder.run(*command, check=False).stdout.decode())
+        command = ("run", "--rm", "--network=none", *flags, image, "sh", "-c", transport.PLUGIN_SCRIPT)
+        return transport.parse_plugin_problem(builder.run(*command, check=False).stdout.decode())
 
     assert problem("ngc:26.06") == "the loader cannot find libnccl-net-spcx.so"
     assert problem("ngc:26.06", "--env", "NCCL_NET_PLUGIN=") == "the loader cannot find libnccl-net.so"

@@ -90,7 +90,7 @@ def main() -> None:
             done = subprocess.run(asked["command"], shell=True, capture_output=True, text=True, check=False)
             answer = {"out": done.stdout}
         print(json.dumps(answer), flush=True)
-    server.leave()
+    server.stop_keeping_nodes()
     thread.join(20)
     os._exit(0)  # the metadata service has no end
 

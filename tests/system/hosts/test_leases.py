@@ -12,8 +12,8 @@ from tests.system.hosts.callers import Caller, leftovers
 ONE = ("--set", "resources.nodes=1", "--set", "resources.pool=dgx")
 LATE = """
 import subprocess
-from cloudgpu.cli.planning.request import plan_recipe
-from cloudgpu.cli.planning.requester import requester
+from cloudgpu.cli.planning import plan_recipe
+from cloudgpu.cli.requester import requester
 from cloudgpu.cli.context import command_context
 from cloudgpu.errors import CapacityError
 

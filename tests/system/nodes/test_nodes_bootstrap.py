@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.aws.ec2.host_keys import parse_fingerprints
+from cloudgpu.aws.ec2.ssh_access import parse_fingerprints
 from cloudgpu.node.bootstrap import NodeKind, bootstrap_script, pack_script
 from gpu_cluster.user_data import user_data
 

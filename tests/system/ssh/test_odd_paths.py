@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.clock import SystemClock
-from cloudgpu.launch.inter_node_ssh import KNOWN_HOSTS, PRIVATE_KEY, host_key_alias, ssh_config
 from cloudgpu.launch.inventory import Inventory
+from cloudgpu.launch.ssh_launchers import KNOWN_HOSTS, PRIVATE_KEY, host_key_alias, ssh_config
 from cloudgpu.ssh.connection import connect
 from cloudgpu.ssh.openssh import HostEntry, JumpNode, render_config, ssh_argv, write_known_hosts
 from tests.system.ssh.conftest import Sshd

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.app import diagnostics
 from cloudgpu.app.diagnostics import Diagnosis, run_checks
-from cloudgpu.aws.iam.role_permissions import SPOT, STORAGE_ROLES
+from cloudgpu.aws.iam.grants import SPOT, STORAGE_ROLES
 from cloudgpu.aws.session.credential_errors import CredentialSource
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.cli.commands.doctor import diagnostic_lines

@@ -9,7 +9,7 @@ from email.utils import format_datetime
 import pytest
 
 from cloudgpu.app.images import BakedImage, ImageBaker, _image_id, bake_cluster_name, image_spending
-from cloudgpu.aws.session.server_time import ServerTime
+from cloudgpu.aws.session.session import ServerTime
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.cloud.resources import OwnImage
 from cloudgpu.errors import UsageError

@@ -9,7 +9,7 @@ import pytest
 
 from cloudgpu.app.images import ImageBaker, bake_cluster_name, delete_image
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.aws.session.server_time import ServerTime
+from cloudgpu.aws.session.session import ServerTime
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, retained_spending
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.cloud.resources import OwnImage

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.cli.commands.rehearsal_conditions import read_prices, read_rows
+from cloudgpu.cli.commands.rehearsal.conditions import read_prices, read_rows
 from cloudgpu.cli.main import main
 from cloudgpu.cli.options.shared import integer_parser, option_seconds
 from cloudgpu.errors import UsageError

@@ -13,10 +13,10 @@ import typer
 
 from cloudgpu import errors
 from cloudgpu.cli import main as boundary
-from cloudgpu.cli.commands.rehearsal_conditions import limit_lines, read_prices, read_rows, read_rules
+from cloudgpu.cli import planning as plan_request
+from cloudgpu.cli.commands.rehearsal.conditions import limit_lines, read_prices, read_rows, read_rules
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.main import app, main, split_remote_command
-from cloudgpu.cli.planning import request as plan_request
 from cloudgpu.cli.terminal.interruption import reporting_partial_result
 from cloudgpu.errors import CloudGpuError, LedgerError, QuestionError, UsageError
 from cloudgpu.ledger.store import Ledger

@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.backends.aws.backend import AwsBackend
 from cloudgpu.cli.context import CliContext
 from cloudgpu.cli.main import main
-from cloudgpu.cli.planning.request import plan_recipe
+from cloudgpu.cli.planning import plan_recipe
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.paths import Home

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import typer
 
-from cloudgpu.cli.options.environment import EnvironmentOptions, SecretOption, secrets_in_files
-from cloudgpu.cli.options.groups import PlanOptions
-from cloudgpu.cli.planning.secrets import ask_for_secrets
-from cloudgpu.cli.planning.source import select_plan_source
+from cloudgpu.cli.commands.train_run import ask_for_secrets
+from cloudgpu.cli.options.shared import PlanOptions
+from cloudgpu.cli.options.train import EnvironmentOptions, SecretOption, secrets_in_files
+from cloudgpu.cli.planning import select_plan_source
 from cloudgpu.cli.terminal.prompts import Prompts
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.errors import UsageError

@@ -3,10 +3,10 @@
 import importlib
 import inspect
 import io
+import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -28,8 +28,8 @@ GIVEN = {
 def renderers() -> Iterator[Callable]:
     """Yield every public function of the render modules, and those of the command modules that return text or lines."""
     for package, ending in ((cloudgpu.cli.render, ""), (cloudgpu.cli.commands, RENDERER)):
-        for path in sorted(Path(package.__file__).parent.glob("[a-z]*.py")):
-            module = importlib.import_module(f"{package.__name__}.{path.stem}")
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            module = importlib.import_module(found.name)
             for name, one in vars(module).items():
                 own = inspect.isfunction(one) and one.__module__ == module.__name__
                 if (

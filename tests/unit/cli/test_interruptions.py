@@ -13,9 +13,9 @@ import pytest
 from cloudgpu.app.clusters.status import NOTHING_RUNNING, StillRunning, storage_lines, swept_clusters_lines
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
 from cloudgpu.cli import main
-from cloudgpu.cli.terminal import signals
+from cloudgpu.cli.terminal import interruption
+from cloudgpu.cli.terminal.interruption import HANDLED_SIGNALS, Interruptions
 from cloudgpu.cli.terminal.screen import Screen
-from cloudgpu.cli.terminal.signals import HANDLED_SIGNALS, Interruptions
 from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home
 from cloudgpu.state.record_store import RecordStore
@@ -38,7 +38,7 @@ def records(tmp_path):
 def heard(monkeypatch):
     """Handle signals; record what the second signal writes and its exit code."""
     written, left = {1: "", 2: ""}, []
-    monkeypatch.setattr(signals, "_write", lambda where, text: written.update({where: written[where] + text}))
+    monkeypatch.setattr(interruption, "_write", lambda where, text: written.update({where: written[where] + text}))
     monkeypatch.setattr(os, "_exit", left.append)
     interruptions = Interruptions()
     with interruptions.handle_signals(Screen(json_mode=True)):

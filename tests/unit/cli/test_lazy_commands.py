@@ -15,7 +15,7 @@ from cloudgpu.cli.lazy import LazyCommand, LazyGroup
 from cloudgpu.cli.main import COMMANDS, app, main
 
 ROWS = [*COMMANDS, *RehearsalCommands.table]
-PARTS = {"rehearsal_conditions", "train_run"}
+PARTS = {"rehearsal.conditions", "train_run"}
 """Modules that define no command, but a part of a long command."""
 COMPLETE = {"_CLOUDGPU_COMPLETE": "complete_bash", "COMP_CWORD": "1"}
 
@@ -29,7 +29,9 @@ def test_every_command_module_is_listed_in_a_table():
     modules = [row.module for row in ROWS if not row.hidden]
     assert len(set(modules)) == len(modules)
     files = {module.partition(":")[0] for module in modules}
-    assert files | PARTS == {found.name for found in pkgutil.iter_modules(commands.__path__)}
+    prefix = f"{commands.__name__}."
+    found = {module.name.removeprefix(prefix) for module in pkgutil.walk_packages(commands.__path__, prefix)}
+    assert files | PARTS == found
     assert not files & PARTS
 
 
@@ -39,7 +41,7 @@ def run(arguments: list[str], **environ: str) -> tuple[set[str], str]:
 import json, sys
 from cloudgpu.cli.main import main
 main({arguments!r})
-folders = tuple(f"cloudgpu.cli.{{name}}." for name in ("commands", "options", "planning", "access"))
+folders = tuple(f"cloudgpu.cli.{{name}}" for name in ("commands.", "options.", "planning", "requester", "access"))
 sys.stderr.write("\\n" + json.dumps([name for name in sys.modules if name.startswith(folders)]))
 """
     done = subprocess.run(
@@ -92,7 +94,7 @@ def test_shell_completion_of_names_imports_no_command(typed, offered):
 
 def test_shell_completion_within_a_command_offers_its_options():
     loaded, printed = run([], _CLOUDGPU_COMPLETE="complete_bash", COMP_CWORD="2", COMP_WORDS="cloudgpu status --ref")
-    assert loaded == {"status", "access.authorize"}
+    assert loaded == {"status", "access"}
     assert printed.splitlines()[0] == "--refresh"
 
 
@@ -100,11 +102,11 @@ def test_shell_completion_within_a_command_offers_its_options():
     ("arguments", "modules"),
     [
         (["config"], {"config"}),
-        (["status"], {"status", "access.authorize"}),
+        (["status"], {"status", "access"}),
         (["cost"], {"cost"}),
-        (["train"], {"train", "options.train", "options.groups", "options.environment"}),
-        (["rehearsal", "--help"], {"rehearsal", "rehearsal_conditions"}),
-        (["rehearsal", "fault", "--help"], {"rehearsal", "rehearsal_conditions", "rehearsal_fault"}),
+        (["train"], {"train", "options.train"}),
+        (["rehearsal", "--help"], {"rehearsal", "rehearsal.conditions"}),
+        (["rehearsal", "fault", "--help"], {"rehearsal", "rehearsal.conditions", "rehearsal.fault"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

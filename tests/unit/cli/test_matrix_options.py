@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.cli.commands.train_run import check_matrix_options
 from cloudgpu.cli.main import main
-from cloudgpu.cli.options.groups import PlanOptions
+from cloudgpu.cli.options.shared import PlanOptions
 from cloudgpu.cli.options.train import MatrixOptions, TrainOptions
 from cloudgpu.errors import UsageError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.app.matrix.outcome import MatrixOutcome, RowOutcome
-from cloudgpu.cli.render.matrix import exit_code, list_lines, outcome_lines
+from cloudgpu.cli.commands.matrix import exit_code, list_lines, outcome_lines
 from cloudgpu.recipe.schema import Metric
 from cloudgpu.run.metrics import Measured
 from cloudgpu.state.run_records import MatrixRecord, MatrixRow

@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cloudgpu.cli.options.groups import (
+from cloudgpu.cli.options.shared import (
     AssignmentOptions,
     PlanOptions,
     ProvisionOptions,

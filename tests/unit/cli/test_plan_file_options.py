@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.cli.options.environment import EnvironmentOptions
-from cloudgpu.cli.options.groups import PlanOptions, ProvisionOptions
-from cloudgpu.cli.options.train import MatrixOptions, TrainOptions
-from cloudgpu.cli.planning.source import PlanSource, repeated_options, select_plan_source
+from cloudgpu.cli.options.shared import PlanOptions, ProvisionOptions
+from cloudgpu.cli.options.train import EnvironmentOptions, MatrixOptions, TrainOptions
+from cloudgpu.cli.planning import PlanSource, repeated_options, select_plan_source
 from cloudgpu.errors import UsageError
 
 

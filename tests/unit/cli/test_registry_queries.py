@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from cloudgpu.cli import planning as plan_request
 from cloudgpu.cli.context import CliContext
-from cloudgpu.cli.planning import request as plan_request
 from cloudgpu.clock import SystemClock
 from cloudgpu.settings import load
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.catalog import load
-from cloudgpu.cli.planning.source import show_plan
+from cloudgpu.cli.planning import show_plan
 from cloudgpu.cli.render.plan import running_plan_lines
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Plan, Quotes

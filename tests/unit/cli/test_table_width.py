@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import io
+import pkgutil
 import sys
 from pathlib import Path
 
@@ -15,9 +16,12 @@ from cloudgpu.cli.main import main
 
 
 def adaptive_renderers() -> set[str]:
-    """Return the full names of the public render functions that take a width."""
-    folder = Path(cloudgpu.cli.render.__file__).parent
-    modules = [importlib.import_module(f"cloudgpu.cli.render.{path.stem}") for path in folder.glob("[a-z]*.py")]
+    """Return the full names of the public functions of commands and their renderers that take a width."""
+    modules = [
+        importlib.import_module(found.name)
+        for package in (cloudgpu.cli.render, cloudgpu.cli.commands)
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    ]
     return {
         f"{module.__name__}.{name}"
         for module in modules
@@ -27,20 +31,26 @@ def adaptive_renderers() -> set[str]:
 
 
 def calls() -> list[tuple[str, str]]:
-    """Return the full name and the source of every call of an imported function in a command."""
+    """Return the full name and the source of every call of a function in a command."""
     found = []
-    for path in sorted(Path(cloudgpu.cli.commands.__file__).parent.glob("*.py")):
+    folder = Path(cloudgpu.cli.commands.__file__).parent
+    for path in sorted(folder.rglob("*.py")):
+        module = ".".join(("cloudgpu.cli.commands", *path.relative_to(folder).with_suffix("").parts))
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        imported = {
+        known = {
+            node.name: f"{module.removesuffix('.__init__')}.{node.name}"
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef)
+        } | {
             alias.asname or alias.name: f"{node.module}.{alias.name}"
             for node in ast.walk(tree)
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
         found += [
-            (imported[node.func.id], f"{path.name}: {ast.unparse(node)}")
+            (known[node.func.id], f"{path.name}: {ast.unparse(node)}")
             for node in ast.walk(tree)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in imported
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known
         ]
     return found
 

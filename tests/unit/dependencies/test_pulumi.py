@@ -166,7 +166,7 @@ def test_protocol_message_has_the_fields_we_read(message: Any, names: str) -> No
 def test_our_monitor_implements_every_sdk_call() -> None:
     from pulumi.runtime.proto import resource_pb2_grpc
 
-    from cloudgpu.engine.direct.program.resource_monitor import Monitor as Ours
+    from cloudgpu.engine.direct.resource_monitor import Monitor as Ours
 
     calls = {name for name, _ in inspect.getmembers(resource_pb2_grpc.ResourceMonitorServicer, inspect.isfunction)}
     missing = sorted(name for name in calls if not name.startswith("_") and not hasattr(Ours, name))

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.engine.role_grants import RoleGrants, role_grants
+from cloudgpu.engine.config import RoleGrants, role_grants
 from cloudgpu.errors import RecipeError
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.engine.direct.operation_timeout import WatchedClock
+from cloudgpu.engine.direct.deployment import WatchedClock
 from cloudgpu.errors import CloudError
 from tests.manual_clock import ManualClock
 

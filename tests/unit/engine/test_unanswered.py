@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.engine.direct.delete import HOURLY_BILLED_TYPES
-from cloudgpu.engine.direct.unanswered_delays import AWS_DELAYS
+from cloudgpu.engine.direct.deployment import AWS_DELAYS
 
 ONE = 'Thing("a")'
 
@@ -39,7 +39,7 @@ def waited(workspace, work):
     return workspace.clock.monotonic() - begun
 
 
-@pytest.mark.parametrize("seconds", [0, 1, AWS_DELAYS.landing_s, AWS_DELAYS.landing_s + AWS_DELAYS.showing_s])
+@pytest.mark.parametrize("seconds", [0, 1, AWS_DELAYS.call_s, AWS_DELAYS.call_s + AWS_DELAYS.visible_s])
 def test_late_effect_of_killed_call_is_deleted(workspace, crash, seconds):
     killed(workspace, crash, moment="created")
     late = lands_after(workspace, "a", seconds)
@@ -51,7 +51,7 @@ def test_late_effect_of_killed_call_is_deleted(workspace, crash, seconds):
 def test_late_launch_is_awaited_for_launch_delay(workspace, crash, monkeypatch):
     monkeypatch.setattr("cloudgpu.engine.direct.intent_search.HOURLY_BILLED_TYPES", frozenset({"fake:index:Thing"}))
     killed(workspace, crash, moment="created")
-    late = lands_after(workspace, "a", AWS_DELAYS.launch_s + AWS_DELAYS.showing_s)
+    late = lands_after(workspace, "a", AWS_DELAYS.launch_s + AWS_DELAYS.visible_s)
     workspace.destroy()
     assert not late
     assert workspace.cloud.things == {}
@@ -61,9 +61,9 @@ def test_wait_for_unanswered_call_ends_and_emits_events(workspace, crash):
     killed(workspace, crash)
     begun = workspace.clock.now()
     workspace.events.clear()
-    assert waited(workspace, workspace.destroy) == AWS_DELAYS.landing_s + AWS_DELAYS.showing_s
+    assert waited(workspace, workspace.destroy) == AWS_DELAYS.call_s + AWS_DELAYS.visible_s
     said = [event.detail for event in workspace.events if event.kind == "waiting"]
-    until = begun + timedelta(seconds=AWS_DELAYS.landing_s + AWS_DELAYS.showing_s)
+    until = begun + timedelta(seconds=AWS_DELAYS.call_s + AWS_DELAYS.visible_s)
     shown = f"its create call received no response; the resource may still appear until {until:%H:%M:%S} UTC"
     assert said == [shown] * len(said)
     assert 2 <= len(said) <= 4
@@ -98,7 +98,7 @@ def test_unanswered_call_past_its_deadline_is_searched_twice(workspace, crash):
 
 def test_repeated_up_does_not_wait_for_full_delay(workspace, crash):
     killed(workspace, crash)
-    assert waited(workspace, workspace.up) <= AWS_DELAYS.showing_s
+    assert waited(workspace, workspace.up) <= AWS_DELAYS.visible_s
     assert workspace.cloud.made["a"] == 1
 
 
@@ -107,12 +107,12 @@ def test_repeated_up_does_not_wait_for_full_delay(workspace, crash):
 def test_clock_jump_does_not_extend_wait(workspace, crash, jump_s, work):
     killed(workspace, crash)
     workspace.clock._now += timedelta(seconds=jump_s)
-    assert waited(workspace, getattr(workspace, work)) <= AWS_DELAYS.landing_s + AWS_DELAYS.showing_s
+    assert waited(workspace, getattr(workspace, work)) <= AWS_DELAYS.call_s + AWS_DELAYS.visible_s
 
 
 def test_forward_clock_jump_during_wait_does_not_end_wait(workspace, crash):
     killed(workspace, crash, moment="created")
-    late = lands_after(workspace, "a", AWS_DELAYS.landing_s)
+    late = lands_after(workspace, "a", AWS_DELAYS.call_s)
     lands, jumped = workspace.cloud.script, []
 
     def script(moment, about):
@@ -136,4 +136,4 @@ def test_hourly_billed_nodes_are_deleted_before_waiting(workspace, crash, monkey
     workspace.cloud.script = lambda moment, about: when.setdefault((moment, about), workspace.clock.monotonic() - begun)
     workspace.destroy()
     assert when["deleted", "a"] == 0
-    assert workspace.clock.monotonic() - begun >= AWS_DELAYS.landing_s
+    assert workspace.clock.monotonic() - begun >= AWS_DELAYS.call_s

@@ -5,8 +5,8 @@ from google.protobuf import struct_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.engine.direct.program.protobuf_values import UNKNOWN, is_unknown, iter_scalars, struct, to_plain
-from cloudgpu.engine.direct.program.resource_options import parse_property_path, restore_old_values
+from cloudgpu.engine.direct.diff import parse_property_path, restore_old_values
+from cloudgpu.engine.direct.protobuf_values import UNKNOWN, is_unknown, iter_scalars, struct, to_plain
 from cloudgpu.errors import BadRequestError
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8)

@@ -12,12 +12,10 @@ from unittest import mock
 from hypothesis import strategies as st
 
 from cloudgpu.node import expiry
-from cloudgpu.node.agent import files, gpus, instance_metadata, main, probe
-from cloudgpu.node.agent.checkpoints import s3
-from cloudgpu.node.agent.checkpoints.s3 import _inner
+from cloudgpu.node.agent import files, gpus, instance_metadata, main, probe, s3_upload
 from cloudgpu.node.agent.containers import docker_api, image, image_transfer
 from cloudgpu.node.agent.environments import requirements
-from cloudgpu.node.agent.fetch import bounded_http, dataset_index, request
+from cloudgpu.node.agent.fetch import bounded_http, download, request
 from cloudgpu.node.agent.fetch import http as fetch_http
 from cloudgpu.node.agent.gang import follow, start_stop, status
 from cloudgpu.node.agent.gang.protocol import HeadProtocol, ProtocolError, WorkerProtocol
@@ -25,6 +23,7 @@ from cloudgpu.node.agent.gang.sockets import HeadGang, WorkerGang
 from cloudgpu.node.agent.gang.spec import GangSpec, Limits, StartSpec, read_start
 from cloudgpu.node.agent.gang.verdict import HeadCore, WorkerCore
 from cloudgpu.node.agent.leases import store
+from cloudgpu.node.agent.s3_upload import _inner
 from cloudgpu.node.agent.transport import UNKNOWN, NcclLines, Transport
 from cloudgpu.node.agent.untrusted_data import AgentError
 from tests.unit.fuzz.conformity import conforms
@@ -271,8 +270,8 @@ def _metadata_service(*bodies: bytes) -> Any:
 def _metadata(content: bytes) -> None:
     """Role, then its keys; each after a token."""
     with _metadata_service(b"token", b"role\n", b"token", content):
-        keys = s3.InstanceRole().keys()
-    conforms(s3.RoleKeys, keys)
+        keys = s3_upload.InstanceRole().keys()
+    conforms(s3_upload.RoleKeys, keys)
     assert math.isfinite(keys.until)
 
 
@@ -349,11 +348,11 @@ def _image_request(value: Any) -> None:
 
 
 def _verified(content: bytes) -> None:
-    with mock.patch.object(dataset_index, "agent_folder", return_value=str(scratch() / "data")):
+    with mock.patch.object(download, "agent_folder", return_value=str(scratch() / "data")):
         spec = {"cache": {"name": "n", "source": "s", "to": "/t"}}
-        path = Path(dataset_index.Record(spec)._path)
+        path = Path(download.Record(spec)._path)
         written(f"data/{path.name}", content)
-        record = dataset_index.Record(spec)
+        record = download.Record(spec)
         about = path.stat()
         mark = record.mark_of("/data/a", about)
         assert mark is None or isinstance(mark, str)

@@ -10,20 +10,19 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cloudgpu import bounds
+from cloudgpu.aws import prices_and_quotas
 from cloudgpu.aws.ec2 import (
-    baked_images,
     billing_times,
-    host_keys,
     instances,
     machine_images,
     named_resources,
     registries,
+    ssh_access,
     subnets,
     tag_search,
 )
-from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.resources import fleet
-from cloudgpu.aws.storage import buckets, discovery, objects
+from cloudgpu.aws.storage import discovery, s3
 from cloudgpu.backends.sweep import cluster_resources
 from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.errors import CloudGpuError
@@ -205,13 +204,13 @@ _ERRORS = [
 def _on_demand(answer: Any) -> None:
     if isinstance(answer, dict) and isinstance(answer.get("PriceList"), list):
         answer["PriceList"] = [one if isinstance(one, str) else json.dumps(one) for one in answer["PriceList"]]
-    found = prices.on_demand(_clients(answer))
+    found = prices_and_quotas.on_demand(_clients(answer))
     conforms(dict[str, Decimal], found)
     assert all(usd > 0 for usd in found.values())
 
 
 def _spot(answer: Any) -> None:
-    found = prices.spot(_clients(answer), ["g5.xlarge"], NOW)
+    found = prices_and_quotas.spot(_clients(answer), ["g5.xlarge"], NOW)
     conforms(dict[str, tuple[Decimal, Decimal]], found)
     assert all(0 < low <= high for low, high in found.values())
 
@@ -221,22 +220,22 @@ def _types(answer: Any) -> None:
 
 
 def _limits(answer: Any) -> None:
-    found = quotas.vcpu_limits(_clients(answer))
+    found = prices_and_quotas.vcpu_limits(_clients(answer))
     conforms(dict[str, int], found)
     assert all(vcpus >= 0 for vcpus in found.values())
 
 
 def _running(answer: Any) -> None:
-    found = quotas.vcpus_in_use(_clients(answer), lambda _: 4)
+    found = prices_and_quotas.vcpus_in_use(_clients(answer), lambda _: 4)
     assert all(vcpus is None or vcpus >= 0 for vcpus in found.values())
 
 
 def _offers(answer: Any) -> None:
-    conforms(dict[str, tuple[str, ...]], offers.zones(_clients(answer)))
+    conforms(dict[str, tuple[str, ...]], instances.gpu_type_zones(_clients(answer)))
 
 
 def _addresses(answer: Any) -> None:
-    conforms(dict[str, int], offers.free_addresses(lambda _: _clients(answer), ["us-east-1"]))
+    conforms(dict[str, int], instances.free_addresses(lambda _: _clients(answer), ["us-east-1"]))
 
 
 def _instances(answer: Any) -> None:
@@ -273,9 +272,9 @@ def _network(answer: Any) -> None:
 
 def _own_images(answer: Any) -> None:
     clients = _clients(answer)
-    found = baked_images.find_images(clients)
-    for one in [*found, *baked_images.find_orphaned_snapshots(clients, "", found)]:
-        conforms(baked_images.OwnImage, one)
+    found = machine_images.find_images(clients)
+    for one in [*found, *machine_images.find_orphaned_snapshots(clients, "", found)]:
+        conforms(machine_images.OwnImage, one)
 
 
 def _reservation(answer: Any) -> None:
@@ -295,7 +294,7 @@ def _root_disk(answer: Any) -> None:
 
 
 def _console(answer: Any) -> None:
-    for one in host_keys.read_console(_clients(answer), "i-1").fingerprints:
+    for one in ssh_access.read_console(_clients(answer), "i-1").fingerprints:
         assert one.startswith("SHA256:")
         assert len(one) == 50
 
@@ -307,20 +306,20 @@ def _login(answer: Any) -> None:
 
 
 def _bucket(answer: Any) -> None:
-    size = buckets.bucket_size(_clients(answer), "b")
+    size = s3.bucket_size(_clients(answer), "b")
     assert size is None or size >= 0
-    conforms(dict[str, str], buckets.bucket_tags(_clients(answer), "b") or {})
+    conforms(dict[str, str], s3.bucket_tags(_clients(answer), "b") or {})
 
 
 def _listing(answer: Any) -> None:
-    for one in objects.list_objects(_clients(answer), "s3://b/a/"):
+    for one in s3.list_objects(_clients(answer), "s3://b/a/"):
         conforms(type(one), one)
         assert one.size >= 0
     named_resources.check_dataset(_clients(answer), "s3://b/a/")
 
 
 def _address(text: str) -> None:
-    found = objects.S3Location.parse(text)
+    found = s3.S3Location.parse(text)
     assert found.bucket
 
 

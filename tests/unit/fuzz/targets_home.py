@@ -17,13 +17,13 @@ from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.snapshot import CatalogSnapshot, merge_snapshots, parse_snapshot, to_document
 from cloudgpu.catalog.snapshot_changes import apply_snapshot, unknown_gpus
 from cloudgpu.cli.render import status as show_status
+from cloudgpu.engine.config import RoleGrants
 from cloudgpu.engine.direct import journal
 from cloudgpu.engine.direct.journal_state import Intent, Meta
 from cloudgpu.engine.lease import ClusterLease, Holder
 from cloudgpu.engine.pulumi_cli import state as pulumi_state
 from cloudgpu.engine.pulumi_cli.command import _recorded_process
-from cloudgpu.engine.pulumi_cli.recovery import notes_in
-from cloudgpu.engine.role_grants import RoleGrants
+from cloudgpu.engine.pulumi_cli.state import notes_in
 from cloudgpu.errors import NewerFormatError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.ledger.entry import from_text, to_text

@@ -5,8 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cloudgpu.engine.direct.program.language_host import Project, read_project
-from cloudgpu.engine.plugin.configuration import read_configuration
+from cloudgpu.engine.direct.language_host import Project, read_project
+from cloudgpu.engine.plugin.provider import read_configuration
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, spoiled, values
 from tests.unit.fuzz.target import Target, written

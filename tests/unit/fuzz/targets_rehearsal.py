@@ -19,11 +19,10 @@ from cloudgpu.rehearsal.aws_api.scheduler import is_valid_expression
 from cloudgpu.rehearsal.faults import api_faults, scripts
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
 from cloudgpu.rehearsal.layout import RehearsalFiles
-from cloudgpu.rehearsal.nodes import host, record
-from cloudgpu.rehearsal.nodes.boot import boot
-from cloudgpu.rehearsal.nodes.boot.images import Images
+from cloudgpu.rehearsal.nodes import boot, host, record
 from cloudgpu.rehearsal.nodes.control import _request
 from cloudgpu.rehearsal.nodes.gpus import simulate_nvidia_smi as nvidia_smi
+from cloudgpu.rehearsal.nodes.images import Images
 from cloudgpu.rehearsal.nodes.programs.sftp import Server
 from cloudgpu.rehearsal.nodes.servers import power_commands
 from cloudgpu.rehearsal.nodes.servers.command_stubs import _parsed as _parsed_command

@@ -1,11 +1,10 @@
 """Fuzz targets for input that the rehearsal commands and server read first: leftover files, scripts, bodies."""
 
-from cloudgpu.cli.commands.rehearsal_conditions import read_rules
+from cloudgpu.cli.commands.rehearsal.conditions import read_rules
 from cloudgpu.errors import NewerFormatError, RehearsalError
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
-from cloudgpu.rehearsal.ended_instances import ended_instances
-from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.layout import RehearsalFiles, ended_instances
 from cloudgpu.rehearsal.server import process
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
 from cloudgpu.rehearsal.server.http_server import body_error

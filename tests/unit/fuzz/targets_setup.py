@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from cloudgpu.node.agent import masking
 from cloudgpu.node.agent.environments import setup
 from cloudgpu.node.agent.environments.setup import SetupRequest
-from cloudgpu.node.agent.gang import secret_file
 from cloudgpu.node.agent.untrusted_data import AgentError
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files as documents
@@ -48,10 +48,10 @@ def _setup_marker(content: bytes) -> None:
 
 
 def _run_secrets(content: bytes) -> None:
-    with mock.patch.object(secret_file, "FOLDER", str(scratch())):
-        path = written(Path(secret_file.path_of("/run")).name, content)
+    with mock.patch.object(masking, "FOLDER", str(scratch())):
+        path = written(Path(masking.path_of("/run")).name, content)
         path.chmod(0o600)
-        assert len(secret_file.read_mask("/run")(content)) == len(content)
+        assert len(masking.read_mask("/run")(content)) == len(content)
 
 
 TARGETS = (

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from cloudgpu.app.access.execute import parse_node_indices
 from cloudgpu.app.access.tunnels import parse_port_forwards
 from cloudgpu.app.runs import datasets
-from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.backends.hosts import backend, create, scan
 from cloudgpu.backends.hosts.delete import HostTeardown
 from cloudgpu.backends.hosts.nodes import (
@@ -28,7 +27,7 @@ from cloudgpu.backends.hosts.nodes import (
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.gpu_spec import find_spec_mismatch, parse_gib, types_for_spec, why_no_such_gpu
 from cloudgpu.cli.commands.clusters import _parse_expiry
-from cloudgpu.cli.options.environment import read_env_file
+from cloudgpu.cli.options.train import read_env_file
 from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.decoding import decode_as
 from cloudgpu.errors import CloudGpuError, RecipeError, RemoteCommandError
@@ -51,8 +50,9 @@ from cloudgpu.run.agent_messages import (
     first_offset_since,
     stored_times,
 )
-from cloudgpu.run.containers.images import _node_image, _read
-from cloudgpu.run.containers.requests import NodeImage
+from cloudgpu.run.container_images import _node_image, _read
+from cloudgpu.run.containers import NodeImage
+from cloudgpu.run.job import recipe_of
 from cloudgpu.run.metrics import Metrics
 from cloudgpu.run.node_health import Health, _ready
 from cloudgpu.run.transport import NodeTransport, describe_transport

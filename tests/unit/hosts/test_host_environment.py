@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from cloudgpu.launch.environment import rank_environment
+from cloudgpu.launch.environment import network_environment, rank_environment
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.launch.network import network_environment
 from cloudgpu.launch.ranks import LaunchContext
 from cloudgpu.recipe.schema import Recipe
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.launch.inter_node_ssh import subnet
 from cloudgpu.launch.inventory import Inventory
-from cloudgpu.launch.launchers.registry import LAUNCHERS, launch
+from cloudgpu.launch.launchers import LAUNCHERS, launch
+from cloudgpu.launch.ssh_launchers import subnet
 from cloudgpu.recipe.schema import Launch, Recipe
 from cloudgpu.recipe.text_rules import LAUNCHER_VARIABLES
 from tests.unit.launch.test_torchrun import CTX, GOLDEN, nodes

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cloudgpu.launch.launchers.registry import launch
+from cloudgpu.launch.launchers import launch
 from cloudgpu.recipe.loader import validate_recipe
 from cloudgpu.recipe.text_rules import LAUNCHER_VARIABLES
 from tests.documentation import blocks_for

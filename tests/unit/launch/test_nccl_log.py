@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.launch.inventory import Inventory
-from cloudgpu.launch.launchers.registry import launch
+from cloudgpu.launch.launchers import launch
 from tests.unit.launch.test_every_launcher import CONTAINED, HERE, recipe
 from tests.unit.launch.test_torchrun import nodes
 

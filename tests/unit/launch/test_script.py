@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.launch.command import with_script
-from cloudgpu.launch.launchers.registry import LAUNCHERS, launch
+from cloudgpu.launch.launchers import LAUNCHERS, launch
+from cloudgpu.launch.ranks import with_script
 from cloudgpu.recipe.template import variable_name
 from tests.unit.launch.test_every_launcher import HERE, recipe
 from tests.unit.launch.test_torchrun import nodes

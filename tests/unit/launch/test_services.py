@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cloudgpu.launch.inventory import Inventory, Node, default_local_port, loopback_address
-from cloudgpu.launch.launchers.registry import launch, with_services
+from cloudgpu.launch.launchers import launch, with_services
 from cloudgpu.launch.ranks import LaunchContext
 from cloudgpu.recipe.schema import Recipe
 

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.errors import RecipeError, UsageError
+from cloudgpu.launch.environment import gang_port, master_port
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.launch.launchers.registry import launch, launcher
-from cloudgpu.launch.launchers.torchrun import torchrun
-from cloudgpu.launch.ports import gang_port, master_port
+from cloudgpu.launch.launchers import launch, launcher, torchrun
 from cloudgpu.launch.ranks import LaunchContext
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.text_rules import LAUNCHER_VARIABLES

@@ -13,14 +13,15 @@ from typing import Final
 from cloudgpu.app.runs import lost_nodes
 from cloudgpu.backends.hosts import prepare
 from cloudgpu.launch import containers
-from cloudgpu.launch.command import _starter
-from cloudgpu.launch.launchers.registry import launch
+from cloudgpu.launch.launchers import launch
+from cloudgpu.launch.ranks import _starter
 from cloudgpu.node import expiry
-from cloudgpu.node.agent.containers import net_plugin, run_container
+from cloudgpu.node.agent import transport
+from cloudgpu.node.agent.containers import run_container
 from cloudgpu.node.bootstrap import bootstrap_script, image_cleanup_script, pack_script
 from cloudgpu.node.mounts import DataMount, build_mount_order
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run import agent, setup
+from cloudgpu.run import agent, stage
 from cloudgpu.run.data import copies
 from cloudgpu.ssh.base import Result
 from cloudgpu.ssh.transfer import transfer
@@ -91,14 +92,14 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
         line for tools in prepare._COMMANDS.values() for lines in tools.values() for line in lines
     ),
     "cloudgpu/launch/containers.py: _ENTER": (containers._ENTER,),
-    "cloudgpu/launch/inter_node_ssh.py: ssh_shim": (LAUNCHED["ssh/bin/ssh"],),
-    "cloudgpu/launch/command.py: _starter": (
+    "cloudgpu/launch/ssh_launchers.py: ssh_shim": (LAUNCHED["ssh/bin/ssh"],),
+    "cloudgpu/launch/ranks.py: _starter": (
         _starter(HERE).content,
         _starter(replace(HERE, interpreter="/opt/new tools/bin/python")).content,
     ),
-    "cloudgpu/launch/launchers/deepspeed.py: _starter": (LAUNCHED["deepspeed/with-ssh"],),
-    "cloudgpu/launch/launchers/mpirun.py: _starter": (LAUNCHED["mpi/mpirun"],),
-    "cloudgpu/launch/launchers/mpirun.py: _agent": tuple(
+    "cloudgpu/launch/ssh_launchers.py: _ssh_starter": (LAUNCHED["deepspeed/with-ssh"],),
+    "cloudgpu/launch/ssh_launchers.py: _starter": (LAUNCHED["mpi/mpirun"],),
+    "cloudgpu/launch/ssh_launchers.py: _agent": tuple(
         file.content
         for name in ("mpirun", "mpirun_container")
         for file in launch(*LAUNCHES[name])[0].files
@@ -109,8 +110,8 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
     "cloudgpu/node/agent/mount.py: install": tuple({order.install for order in ORDERS if order.install}),
     "cloudgpu/node/mounts.py: _S3FS": tuple({o.argv[2] for o in ORDERS if o.argv[:2] == ("/bin/sh", "-c")}),
     "cloudgpu/run/agent.py: _MAKE": (agent._MAKE,),
-    "cloudgpu/run/containers/requests.py: SCRIPT": (net_plugin.SCRIPT,),
-    "cloudgpu/run/setup.py: _ENTER": (setup._ENTER,),
+    "cloudgpu/run/containers.py: PLUGIN_SCRIPT": (transport.PLUGIN_SCRIPT,),
+    "cloudgpu/run/stage.py: _ENTER": (stage._ENTER,),
     "cloudgpu/run/agent.py: _PATHS_SCRIPT": (agent._PATHS_SCRIPT,),
     "cloudgpu/run/data/copies.py: '&& test -w'": recorded(copies.create_user_directory, "/data/sets of all"),
     "cloudgpu/run/data/copies.py: '&& sudo -n chown \"$(id -u):$(id -g)\"'": recorded(
@@ -122,8 +123,8 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
 """Shell text by the place in the code that sends it."""
 
 NOT_SENT: Final = {
-    "cloudgpu/launch/launchers/mpirun.py: the rest of a line": "the line is Open MPI's own, in the agent script",
-    "cloudgpu/node/agent/containers/docker_group.py: shlex.join([sys.executable, sys.argv[0], verb])": "quoted words",
+    "cloudgpu/launch/ssh_launchers.py: the rest of a line": "the line is Open MPI's own, in the agent script",
+    "cloudgpu/node/agent/containers/run_container.py: shlex.join([sys.executable, sys.argv[0], verb])": "quoted words",
     "cloudgpu/node/agent/environments/environment.py: program.decode()": "a program in Python",
     "cloudgpu/node/connected_command.py: line": "the line that the user of `cloudgpu exec` typed",
 }

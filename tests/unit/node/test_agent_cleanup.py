@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.node.agent import mount
-from cloudgpu.node.agent.leases import cleanup, daemon, lease, store, termination
+from cloudgpu.node.agent.leases import cleanup, lease, store, termination
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "FOLDER", str(tmp_path / "leases"))
     monkeypatch.setattr(lease, "_free", lambda wanted, *_: tuple(range(wanted)))
     monkeypatch.setattr(lease, "gpu_ids", lambda: {"GPU-0": 0})
-    monkeypatch.setattr(daemon, "ensure_daemon_running", lambda *_: None)
+    monkeypatch.setattr(lease, "ensure_daemon_running", lambda *_: None)
     monkeypatch.setattr(termination, "stop_runs", lambda *_, **__: [])
     monkeypatch.setattr(termination, "remove_containers", lambda *_: [])
     monkeypatch.setattr(termination, "remove_images", lambda *_: [])
@@ -42,7 +42,7 @@ def test_cleanup_finds_the_lease_directory_despite_changed_home(host, recorded):
     later = host / "later/.cloudgpu/hosts/pair-0123abcd"
     spec = {"token": "0123abcd", "home": str(later)} if recorded else {"cluster": "pair", "owner": "lea"}
     said = []
-    cleanup.verb(spec, said.append)
+    cleanup.clean_up(spec, said.append)
     assert said == [{"clusters": 1, "gpus": [0], "left": []}]
     assert not home.exists()
     assert store.find_own_lease("0123abcd", "/x/pair-0123abcd") is None
@@ -53,7 +53,7 @@ def test_symlinks_to_the_directory_are_removed_with_it(host):
     link, other = home.with_name("pair-0123abcd-red"), home.with_name("pair-4567cdef-red")
     link.symlink_to(home.name)
     other.symlink_to("pair-4567cdef")
-    cleanup.verb({"token": "0123abcd", "home": str(home)}, lambda _: None)
+    cleanup.clean_up({"token": "0123abcd", "home": str(home)}, lambda _: None)
     assert not link.is_symlink()
     assert other.is_symlink()
 
@@ -79,7 +79,7 @@ def test_cluster_of_another_machine_with_the_same_home_directory_is_left_alone(h
         spec = {"action": "take", "token": "0123abcd", "cluster": "pair", "owner": "lea", "gpus": 1, "home": str(home)}
         lease.verb({**spec, "expires_epoch_s": int(time.time()) + 600}, lambda _: None)
     said = []
-    cleanup.verb({"cluster": "pair", "owner": "lea"}, said.append)
+    cleanup.clean_up({"cluster": "pair", "owner": "lea"}, said.append)
     assert said == [{"clusters": 1, "gpus": [0], "left": []}]
     assert (first.exists(), second.exists()) == (True, False)
     assert store.find_own_lease("0123abcd", str(first)).machine == "red"
@@ -90,7 +90,7 @@ def test_directory_of_an_older_version_is_removed_too(host):
     """Without its list of nodes, a cluster's directory is derived from the inventory, as the new version names it."""
     home = taken(host)
     said = []
-    cleanup.verb({"token": "0123abcd", "home": str(home.with_name("pair-0123abcd-red"))}, said.append)
+    cleanup.clean_up({"token": "0123abcd", "home": str(home.with_name("pair-0123abcd-red"))}, said.append)
     assert said == [{"clusters": 2, "gpus": [0], "left": []}]
     assert not home.exists()
     assert store.find_own_lease("0123abcd", str(home)) is None
@@ -98,7 +98,7 @@ def test_directory_of_an_older_version_is_removed_too(host):
 
 def test_cleanup_without_lease_directory_removes_nothing(host):
     said = []
-    cleanup.verb({"token": "0123abcd", "home": str(host / "later/.cloudgpu/hosts/pair-0123abcd")}, said.append)
+    cleanup.clean_up({"token": "0123abcd", "home": str(host / "later/.cloudgpu/hosts/pair-0123abcd")}, said.append)
     assert said[0]["left"] == []
     assert not (host / "leases").exists()
 

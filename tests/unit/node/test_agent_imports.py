@@ -54,6 +54,6 @@ def test_only_follow_on_a_spot_node_loads_the_http_client(loaded, tmp_path: Path
     )
 
 
-@pytest.mark.parametrize("module", ["leases.termination", "leases.daemon", "gang.start_stop", "gang.status"])
+@pytest.mark.parametrize("module", ["leases.termination", "gang.start_stop", "gang.status"])
 def test_modules_that_start_and_end_runs_load_no_http_client(loaded, module: str) -> None:
     assert loaded(f"import cloudgpu_agent.{module}") == set()

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from cloudgpu.node.agent import proc
-from cloudgpu.node.agent.leases import daemon, lease, store
+from cloudgpu.node.agent.leases import lease, store
 
 GOOD = {"token": "t", "cluster": "lab", "owner": "ann", "gpus": [0, 1], "expires_epoch_s": int(time.time()) + 3600}
 
@@ -50,7 +50,7 @@ def test_active_lease_keeps_its_gpus_and_expired_lease_gets_free_ones(
     now = int(time.time())
     monkeypatch.setattr(lease, "gpu_ids", lambda: {f"GPU-{gpu}": gpu for gpu in range(4)})
     monkeypatch.setattr(lease, "gpu_processes", lambda _ids: [])
-    monkeypatch.setattr(daemon, "ensure_daemon_running", lambda _token, _home: None)
+    monkeypatch.setattr(lease, "ensure_daemon_running", lambda _token, _home: None)
     (folder / "lease-good").unlink()
     store.write_lease(store.Lease("mine", "lab", "ann", (2, 3), now + expires_in_s))
     if expires_in_s < 0:
@@ -65,7 +65,7 @@ def test_machines_that_share_the_lease_directory_count_only_their_own_leases(fol
     """A cluster on two such machines leases the same GPU numbers on both, and the leases have files of their own."""
     monkeypatch.setattr(lease, "gpu_ids", lambda: {f"GPU-{gpu}": gpu for gpu in range(4)})
     monkeypatch.setattr(lease, "gpu_processes", lambda _ids: [])
-    monkeypatch.setattr(daemon, "ensure_daemon_running", lambda _token, _home: None)
+    monkeypatch.setattr(lease, "ensure_daemon_running", lambda _token, _home: None)
     (folder / "lease-good").unlink()
     request = {"action": "take", "gpus": 4, "token": "0123abcdef", "cluster": "lab", "owner": "ann"}
     answers = []

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.agent.containers import net_plugin
+from cloudgpu.node.agent import transport
 from cloudgpu.node.agent.gang.spec import TransportSpec
 from cloudgpu.node.agent.transport import TransportWatch
 from cloudgpu.node.agent.untrusted_data import AgentError
 
 EFA_PLUGIN, OTHER_PLUGIN = "...libfabric.so.1...", "...libibverbs.so.1..."
-SHELL = ("/bin/sh", "-c", net_plugin.SCRIPT)
+SHELL = ("/bin/sh", "-c", transport.PLUGIN_SCRIPT)
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def libraries(tmp_path: Path) -> Path:
 
 
 def problem(folder: Path, tmp_path: Path, **variables: str) -> str:
-    return net_plugin.problem(SHELL, str(tmp_path), {"LD_LIBRARY_PATH": f"/none:{folder}", **variables})
+    return transport.find_plugin_problem(SHELL, str(tmp_path), {"LD_LIBRARY_PATH": f"/none:{folder}", **variables})
 
 
 @pytest.mark.parametrize(
@@ -85,17 +85,18 @@ def test_image_without_the_tools_has_no_known_problem(libraries: Path, tmp_path:
 
 def test_values_of_variables_are_passed_without_being_written(libraries: Path, tmp_path: Path) -> None:
     problem(libraries, tmp_path, TOKEN="s3cret")
-    names = (tmp_path / net_plugin.NAMES_FILE).read_text()
+    names = (tmp_path / transport.PLUGIN_NAMES_FILE).read_text()
     assert names == "LD_LIBRARY_PATH\nTOKEN\n"
     assert "TOKEN" not in os.environ
 
 
 def test_last_verdict_counts_and_other_lines_are_ignored() -> None:
     said = "== PyTorch ==\ncloudgpu-net-plugin missing a.so\ncloudgpu-net-plugin missing b.so\nbye\n"
-    assert net_plugin.parse(said) == "the loader cannot find b.so"
-    assert net_plugin.parse("cloudgpu-net-plugin unknown\n") == net_plugin.parse("== PyTorch ==\n") == ""
-    assert net_plugin.parse("cloudgpu-net-plugin new-word {0.__class__}\n") == ""
-    assert net_plugin.parse("cloudgpu-net-plugin missing {0.__class__}\n") == "the loader cannot find {0.__class__}"
+    parse = transport.parse_plugin_problem
+    assert parse(said) == "the loader cannot find b.so"
+    assert parse("cloudgpu-net-plugin unknown\n") == parse("== PyTorch ==\n") == ""
+    assert parse("cloudgpu-net-plugin new-word {0.__class__}\n") == ""
+    assert parse("cloudgpu-net-plugin missing {0.__class__}\n") == "the loader cannot find {0.__class__}"
 
 
 def test_problem_fails_a_run_that_requires_efa_and_is_a_reason_for_others(tmp_path: Path) -> None:

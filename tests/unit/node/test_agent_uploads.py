@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.agent import files
-from cloudgpu.node.agent.checkpoints import s3, upload
+from cloudgpu.node.agent import checkpoint_upload, files, s3_upload
 
 
 class Uploaded:
@@ -19,7 +18,7 @@ class Uploaded:
     def send(self, path, relative, state, keep):
         del state, keep
         relative.encode()  # required for the object URL
-        with open(path, "rb", opener=s3._regular) as file:
+        with open(path, "rb", opener=s3_upload._regular) as file:
             file.read()
         self.names.append(relative)
 
@@ -42,7 +41,7 @@ def look(tmp_path: Path, source: Path):
         spec.update(more)
         path = tmp_path / "run/keep.json"
         path.write_text(json.dumps({"spec": spec, "files": {}, "failed": {}}))
-        uploader = upload.Uploader(str(path.parent), "keep")
+        uploader = checkpoint_upload.Uploader(str(path.parent), "keep")
         uploader._bucket = Uploaded()
         state = uploader.look(whole=True)
         return uploader._bucket.names if more.get("at_end") else sorted(uploader._bucket.names), state
@@ -122,14 +121,14 @@ def test_opening_a_pipe_or_link_fails_without_blocking(source):
     (source / "link").symlink_to("100/model.pt")
     for name in ("pipe", "link"):
         with pytest.raises(OSError, match=r"no longer a regular file|symbolic links"):
-            os.close(s3._regular(str(source / name), os.O_RDONLY))
+            os.close(s3_upload._regular(str(source / name), os.O_RDONLY))
 
 
 def test_waiting_for_another_scan_advances_only_while_that_scan_uploads(tmp_path, monkeypatch):
     """Unless it advances, the caller gives up, for example if the file system of the other scan is stalled."""
     state, lock, advanced, pauses = tmp_path / "keep.json", files.lock_file(str(tmp_path / "keep.lock")), [], []
-    monkeypatch.setattr(upload, "advance", lambda: advanced.append(len(pauses)))
-    monkeypatch.setattr(upload, "_POLLS_PER_READ", 2)
+    monkeypatch.setattr(checkpoint_upload, "advance", lambda: advanced.append(len(pauses)))
+    monkeypatch.setattr(checkpoint_upload, "_POLLS_PER_READ", 2)
 
     def pause(_seconds: float) -> None:
         pauses.append(1)
@@ -139,15 +138,15 @@ def test_waiting_for_another_scan_advances_only_while_that_scan_uploads(tmp_path
             os.close(lock)
 
     state.write_text('{"files": {}, "failed": {}}')
-    monkeypatch.setattr(upload.time, "sleep", pause)
-    with upload._locked_after_scan(str(tmp_path), "keep"), (tmp_path / "keep.lock").open("rb+") as other:
+    monkeypatch.setattr(checkpoint_upload.time, "sleep", pause)
+    with checkpoint_upload._locked_after_scan(str(tmp_path), "keep"), (tmp_path / "keep.lock").open("rb+") as other:
         assert not files.try_lock(other.fileno())
     assert advanced == [0, 4, 6, 10]
 
 
 def test_uploaded_files_and_parts_advance_the_verb(source, look, monkeypatch):
     advanced = []
-    monkeypatch.setattr(upload, "advance", lambda: advanced.append(1))
+    monkeypatch.setattr(checkpoint_upload, "advance", lambda: advanced.append(1))
     (source / "more").write_text("x")
     monkeypatch.setattr(Uploaded, "send", lambda *args: [args[-1]({"parts": {}}) for _ in range(3)])
     look()

@@ -9,8 +9,8 @@ import pytest
 from cloudgpu.node.agent import files
 from cloudgpu.node.agent.containers import run_container
 from cloudgpu.node.agent.containers.run_container import ContainerSpec, RankContainer
+from cloudgpu.node.agent.proc import WatchdogProcess
 from cloudgpu.node.agent.untrusted_data import AgentError
-from cloudgpu.node.agent.watchdog import WatchdogProcess
 
 
 @pytest.fixture(name="lock")
@@ -25,7 +25,7 @@ def _start(tmp_path: Path, lock: Path):
     def start() -> WatchdogProcess:
         handle = files.lock_file(str(lock))
         clean_up = lambda messages: (tmp_path / "messages").write_bytes(b",".join(messages))  # noqa: E731
-        watchdog = WatchdogProcess(clean_up, keep=(handle,))
+        watchdog = WatchdogProcess(clean_up, open_handles=(handle,))
         os.close(handle)
         return watchdog
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from cloudgpu.aws.ec2.host_keys import parse_fingerprints
+from cloudgpu.aws.ec2.ssh_access import parse_fingerprints
 from cloudgpu.node.bootstrap import NodeKind, bootstrap_script, pack_script
 from cloudgpu.ssh.keys import read_public
 

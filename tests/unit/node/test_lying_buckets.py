@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.agent import instance_metadata
-from cloudgpu.node.agent.checkpoints import s3
-from cloudgpu.node.agent.checkpoints.s3 import CheckpointBucket, InstanceRole, RoleKeys
+from cloudgpu.node.agent import instance_metadata, s3_upload
+from cloudgpu.node.agent.s3_upload import CheckpointBucket, InstanceRole, RoleKeys
 from cloudgpu.node.agent.untrusted_data import AgentError
 from tests.bad_http.limits import call_within_limits
 from tests.bad_http.responses import CONTENTS, HEADS, LENGTHS, REDIRECTS, BadResponse, bad_server, cases
@@ -26,11 +25,11 @@ BAD_RESPONSES = [
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(s3, "_TIMEOUT_S", 2.0)
-    monkeypatch.setattr(s3, "_ATTEMPTS", 2)
-    monkeypatch.setattr(s3.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(s3_upload, "_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(s3_upload, "_ATTEMPTS", 2)
+    monkeypatch.setattr(s3_upload.time, "sleep", lambda _seconds: None)
     monkeypatch.setattr(instance_metadata, "_TIMEOUT_S", 2.0)
-    monkeypatch.setattr(s3, "PART", 1000)
+    monkeypatch.setattr(s3_upload, "PART", 1000)
 
 
 def kept(url: str, tmp_path: Path, size: int):
@@ -51,7 +50,7 @@ def test_upload_to_a_misbehaving_bucket_fails_without_exposing_secrets(bad_respo
 
 @pytest.mark.parametrize(("size", "parts"), [(2500, 3), (3001, 3), (100_000, 3)])
 def test_parts_grow_with_the_file_because_s3_limits_their_number(size: int, parts: int, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(s3, "_MOST_PARTS", 3)
+    monkeypatch.setattr(s3_upload, "_MOST_PARTS", 3)
 
     def respond(request):
         body = b"<UploadId>u</UploadId><CompleteMultipartUploadResult/>" if request.method == "POST" else b""

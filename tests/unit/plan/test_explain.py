@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
-from cloudgpu.cli.render.offers import explanation_lines, offers_json, offers_lines
+from cloudgpu.cli.commands.plan import explanation_lines, offers_json, offers_lines
 from cloudgpu.plan import planner
 from cloudgpu.plan.candidates.candidate_list import explain_candidates, group_by_rule
 from cloudgpu.plan.capacity import Reservation, VcpuHeadroom

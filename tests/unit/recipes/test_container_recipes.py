@@ -12,14 +12,13 @@ import pytest
 
 from cloudgpu.catalog.catalog import load
 from cloudgpu.catalog.compatibility import software
-from cloudgpu.launch.command import HOSTFILE
 from cloudgpu.launch.containers import DockerEngine
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.launch.launchers.registry import launch, with_services
-from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
+from cloudgpu.launch.launchers import launch, with_services
+from cloudgpu.launch.ranks import HOSTFILE, LaunchContext, NodeLaunch
 from cloudgpu.recipe import loader
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.run.containers.requests import NodeImage, NodeRunPaths, container_start_fields, exec_prefixes
+from cloudgpu.run.containers import NodeImage, NodeRunPaths, container_start_fields, exec_prefixes
 from cloudgpu.run.job import Job
 from cloudgpu.run.metrics import Metrics
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.paths import Home
-from cloudgpu.rehearsal.ended_instances import MAX_INSTANCES, ended_instances, record_ended_instances
-from cloudgpu.rehearsal.layout import RehearsalFiles
+from cloudgpu.rehearsal.layout import MAX_INSTANCES, RehearsalFiles, ended_instances, record_ended_instances
 
 NOW = datetime(2026, 11, 27, 12, 30, tzinfo=UTC)
 IDS = st.integers(0, 16**17 - 1).map(lambda number: f"i-{number:017x}")

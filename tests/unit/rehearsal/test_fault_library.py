@@ -9,12 +9,17 @@ from typing import get_args
 
 import pytest
 
-from cloudgpu.cli.commands.rehearsal_fault import active_fault_lines, library_lines, read_given, script_lines
+from cloudgpu.cli.commands.rehearsal.fault import active_fault_lines, library_lines, read_given, script_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.rehearsal.faults import scripts
 from cloudgpu.rehearsal.faults.api_faults import Conditions
-from cloudgpu.rehearsal.faults.node_faults import NodeFault, NodeFaultKind, node_fault_from, node_fault_json
-from cloudgpu.rehearsal.nodes.faults import FaultInjector
+from cloudgpu.rehearsal.faults.node_faults import (
+    FaultInjector,
+    NodeFault,
+    NodeFaultKind,
+    node_fault_from,
+    node_fault_json,
+)
 from cloudgpu.rehearsal.nodes.values import NodeSpec
 from tests.documentation import blocks_for
 

@@ -17,7 +17,7 @@ from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.layout import FAILURE_FORMAT, DocumentFormat, RehearsalFiles
 from cloudgpu.rehearsal.nodes import host, record
-from cloudgpu.rehearsal.nodes.boot.images import Images
+from cloudgpu.rehearsal.nodes.images import Images
 from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
 from cloudgpu.rehearsal.nodes.values import NodeSpec, RoleCredentials
 from cloudgpu.rehearsal.server import main, process, sigv4
@@ -60,7 +60,7 @@ def test_format_1_node_record_is_read(files):
 def test_format_1_image_packages_are_read_and_extended(files):
     images = Images(files.root / "images.json")
     assert images.installed("ami-0123456789abcdef0") == ("s3fs", "nvidia-driver-570")
-    images.keep("ami-2", ("x",))
+    images.store("ami-2", ("x",))
     assert images.installed("ami-0123456789abcdef0") == ("s3fs", "nvidia-driver-570")
     assert images.installed("ami-2") == ("x",)
 
@@ -109,7 +109,7 @@ READERS: dict[str, Callable[[RehearsalFiles], object]] = {
 }
 WRITERS: dict[str, Callable[[RehearsalFiles], object]] = {
     "record.json": lambda files: record.save(files.root / "record.json", RECORD),
-    "images.json": lambda files: Images(files.root / "images.json").keep("ami-2", ("x",)),
+    "images.json": lambda files: Images(files.root / "images.json").store("ami-2", ("x",)),
     "host.json": lambda files: host.save_state(files.root / "host.json", host.HostState(3600.0, CREDENTIALS)),
     "keys.json": lambda files: sigv4.write(files.keys, KEYS),
     "market.json": lambda files: Market(files.market).put_prices({"*/p3dn.24xlarge/on-demand": "29.5"}),

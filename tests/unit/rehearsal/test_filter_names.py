@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.rehearsal.aws_api.dispatch import AwsError
-from cloudgpu.rehearsal.aws_api.ec2.describe import reject_unknown_filters
+from cloudgpu.rehearsal.aws_api.ec2.backend import reject_unknown_filters
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts/filter_names.py"
 

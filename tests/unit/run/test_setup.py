@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.run.progress import Note
-from cloudgpu.run.setup import setup_digest
-from cloudgpu.run.stage import stage
+from cloudgpu.run.stage import setup_digest, stage
 from tests.fake_host import ScriptedResult
 from tests.unit.run.test_staging import agents, job
 

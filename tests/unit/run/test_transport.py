@@ -2,13 +2,11 @@
 
 import json
 from datetime import UTC, datetime
-from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.runs.final_status import with_final_status
+from cloudgpu.app.runs.finish import with_final_status
 from cloudgpu.app.runs.follow import FollowResult
-from cloudgpu.app.runs.run_network import RunNetwork
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import RunPaths
@@ -21,7 +19,7 @@ from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.progress import Note
 from cloudgpu.run.stage import Staged
 from cloudgpu.run.start import start
-from cloudgpu.run.transport import NodeTransport, describe_transport, slowest
+from cloudgpu.run.transport import NodeTransport, RunNetwork, describe_transport, slowest
 from cloudgpu.state.run_records import RunRecord
 from tests.fake_host import FakeHost, ScriptedResult
 from tests.manual_clock import ManualClock
@@ -121,7 +119,7 @@ def test_agents_are_asked_to_watch_the_network_and_to_require_efa(network, requi
 
 def notes(network: str, *reported: NodeTransport) -> list[Note]:
     heard: list[Note] = []
-    seen = RunNetwork(SimpleNamespace(emit=heard.append), record(network), Inventory("c", (node(), node(1))))
+    seen = RunNetwork(heard.append, network, Inventory("c", (node(), node(1))))
     for one in reported:
         seen.add(one)
     assert seen.name == slowest(reported).name

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.aws.session.retries import poll, retry
+from cloudgpu.cli.terminal.interruption import interruptions
 from cloudgpu.cli.terminal.screen import Screen
-from cloudgpu.cli.terminal.signals import interruptions
 from cloudgpu.clock import Cancelled, CancelScope, SystemClock
 from cloudgpu.engine.direct.delete import run_in_dependency_order
-from cloudgpu.engine.direct.operation_timeout import WatchedClock
+from cloudgpu.engine.direct.deployment import WatchedClock
 from cloudgpu.errors import CloudGpuError, ConnectError, SshSetupError, ThrottledError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.fanout import TerminatedNodeError, run_on_all, wait_for_all

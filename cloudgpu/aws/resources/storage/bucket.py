@@ -20,7 +20,7 @@ from cloudgpu.aws.resources.handler import (
 from cloudgpu.aws.session.errors import convert_errors, is_gone
 from cloudgpu.aws.session.retries import poll, retry
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.storage.buckets import bucket_tags, empty_bucket
+from cloudgpu.aws.storage.s3 import bucket_tags, empty_bucket
 from cloudgpu.errors import BadRequestError, CloudGpuError
 
 _APPEAR_S: Final = 60

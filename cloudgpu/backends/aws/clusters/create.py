@@ -29,7 +29,7 @@ from cloudgpu.backends.lifecycle.reuse import (
     require_usable,
 )
 from cloudgpu.engine.base import AppliedStack
-from cloudgpu.engine.role_grants import RoleGrants, role_grants
+from cloudgpu.engine.config import RoleGrants, role_grants
 from cloudgpu.errors import CloudError, LaunchError, NoCapacityError, UsageError
 from cloudgpu.plan.launch_error_codes import Skips, pauses_s, remaining_candidates, rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan

@@ -17,8 +17,7 @@ from cloudgpu.backends.billing.costs import spending_of
 from cloudgpu.backends.storage import NO_STORAGE, MountableStorage
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.engine.base import AppliedStack, Event
-from cloudgpu.engine.config import list_setting, stack_config
-from cloudgpu.engine.role_grants import role_grants
+from cloudgpu.engine.config import list_setting, role_grants, stack_config
 from cloudgpu.errors import CapacityError, CloudGpuError, LaunchError, UsageError
 from cloudgpu.ledger.entry import Spending
 from cloudgpu.node.bootstrap import NodeKind, bootstrap_script, pack_script

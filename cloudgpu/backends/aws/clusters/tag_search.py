@@ -13,7 +13,7 @@ from cloudgpu.aws.ec2.tagged_types import (
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.ledger_rows import record_node_ends
 from cloudgpu.cloud.resources import OWNER_TAG, TOKEN_TAG, TaggedResource
-from cloudgpu.engine.direct.operation_timeout import OnWait, ignore_wait
+from cloudgpu.engine.direct.deployment import OnWait, ignore_wait
 from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.run.progress import Activity, Note
 from cloudgpu.text import command, plural

@@ -6,11 +6,10 @@ from decimal import Decimal
 
 from cloudgpu.aws.ec2.instances import attach_volume
 from cloudgpu.aws.ec2.subnets import region_network
-from cloudgpu.aws.iam.role_permissions import EFS, FSX, service_role_names
+from cloudgpu.aws.iam.grants import EFS, FSX, service_role_names
 from cloudgpu.aws.session.session import Session
 from cloudgpu.aws.storage import discovery
-from cloudgpu.aws.storage.buckets import empty_bucket
-from cloudgpu.aws.storage.objects import require_bucket
+from cloudgpu.aws.storage.s3 import empty_bucket, require_bucket
 from cloudgpu.backends.aws.engines import Engines
 from cloudgpu.backends.billing.retained_billing import capacity_monthly_usd
 from cloudgpu.backends.storage import RetainedResource

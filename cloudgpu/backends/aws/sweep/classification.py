@@ -17,7 +17,7 @@ from cloudgpu.backends.sweep.cluster_resources import ClusterResources, group_by
 from cloudgpu.backends.sweep.plan import SweepDecision, SweepPlan, SweepRequest
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.cloud.resources import CLUSTER_TAG, GLOBAL, TOKEN_TAG, TaggedResource
-from cloudgpu.engine.direct.unanswered_delays import RETRY_PERIOD, delays_at, launch_visible_by
+from cloudgpu.engine.direct.deployment import RETRY_PERIOD, delays_at, launch_visible_by
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.text import command
 

@@ -27,9 +27,9 @@ from ..untrusted_data import (
     require_object,
     text,
 )
+from .run_container import _UNIX
 
 _DEFAULT_SOCKET = "unix:///var/run/docker.sock"
-_UNIX = "unix://"
 _TOOL_S = 30.0
 _CHUNK = 1 << 20
 _MISSING = 404

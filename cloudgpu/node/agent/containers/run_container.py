@@ -1,15 +1,21 @@
 """Containers in which the agent runs programs: those of a node's ranks, or a recipe's setup. Parse their requests.
 
-The container of the ranks is started before the gang forms, and removed before the final status report.
+The container of the ranks is started before the gang forms, and removed before the final status report. A login
+session that predates the user's membership in the docker group uses Docker through `sg`.
 """
 
 from __future__ import annotations
 
+import grp
+import json
 import os
+import pwd
 import re
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -70,6 +76,8 @@ _LIMITS = {
     "8": "set environment.container.memlock to null",
     "3": "set environment.container.stack_mib to null",
 }
+_ENTERED = "CLOUDGPU_AGENT_ENTERED"
+_UNIX = "unix://"
 
 
 @dataclass(frozen=True)
@@ -324,3 +332,28 @@ def _spawn(argv: Sequence[str]) -> None:
     actions = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
     with suppress(OSError):
         os.posix_spawn(argv[0], list(argv), os.environ, file_actions=actions, setsid=True)
+
+
+def restart_with_docker_group(host: str, verb: str, spec: dict[str, Any]) -> None:
+    """Restart this verb with the socket's group if the user is a member but this login session lacks the group.
+
+    The node's bootstrap adds the user to the group, possibly after this session started. If a restart is unnecessary or
+    impossible, this function returns; otherwise it never returns.
+    """
+    path = host[len(_UNIX) :]
+    if _ENTERED in os.environ or not os.path.exists(path) or os.access(path, os.R_OK | os.W_OK):
+        return
+    try:
+        group, user = grp.getgrgid(os.stat(path).st_gid), pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return
+    tool = shutil.which("sg")
+    if tool is None or user not in group.gr_mem:
+        return
+    # The request may contain secrets, so it is passed on in memory only.
+    request = os.memfd_create("request")
+    os.write(request, json.dumps(spec).encode())
+    os.lseek(request, 0, os.SEEK_SET)
+    os.dup2(request, 0)
+    os.environ[_ENTERED] = "1"
+    os.execv(tool, [tool, group.gr_name, "-c", shlex.join([sys.executable, sys.argv[0], verb])])

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator
 
 from .. import files, subprocess_tool
-from ..containers import docker_group
+from ..containers import run_container
+from ..containers.image import SetupContainerSpec, SetupImage, remove_unused_image
 from ..containers.run_container import read_container, read_text, read_words
-from ..containers.setup_image import SetupContainerSpec, SetupImage, remove_unused_image
 from ..masking import Mask
 from ..untrusted_data import AgentError
 from . import installer
@@ -81,7 +81,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """Print progress lines, then `{"ran": bool}`."""
     request = _read(spec)
     if request.container is not None:
-        docker_group.restart_with_docker_group(request.container.container.client[-1], "setup", spec)
+        run_container.restart_with_docker_group(request.container.container.client[-1], "setup", spec)
     emit({"ran": provide_setup(request, lambda text: emit({"progress": text}))})
 
 

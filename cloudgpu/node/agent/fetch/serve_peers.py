@@ -22,7 +22,7 @@ from typing import IO, Any, Callable, Dict
 
 from ..containers import image_transfer
 from ..untrusted_data import AgentError
-from .dataset_index import Record
+from .download import Record
 
 ARCHIVE = "archive"
 """URL path of an image archive."""
@@ -32,7 +32,7 @@ _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
 Emit = Callable[[Dict[str, Any]], None]
 
 
-def verb(spec: dict[str, Any], emit: Emit) -> None:
+def serve_peers(spec: dict[str, Any], emit: Emit) -> None:
     """Print `{"port", "size"}` once other nodes may connect, and exit when the caller stops reading the output."""
     source: Folder | Archive
     if spec.get("image"):

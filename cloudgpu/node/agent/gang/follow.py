@@ -9,9 +9,10 @@ import sys
 import zlib
 from typing import TYPE_CHECKING, Any, Callable, Dict
 
+from .. import masking
 from ..masking import Mask
 from ..untrusted_data import MALFORMED, AgentError
-from . import secret_file, status
+from . import status
 from .log_times import line_times, modified_ms
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class LogReader:
         # The log is measured after it was read, so all of the data had been written at that time.
         modified = modified_ms(os.fstat(self._open()))
         size, times = line_times(self._path, self._offset, data[:size], modified, _MOST_TIMES)
-        shown = secret_file.masked_at(self._open(), self._offset, data[:size], self._mask)
+        shown = masking.masked_at(self._open(), self._offset, data[:size], self._mask)
         message = {"rank": self._rank, "offset": self._offset, "bytes": size, **_encoded(shown)}
         if times:
             message["times"] = times
@@ -96,7 +97,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     known = status.read_status(folder)
     offsets = _offsets(spec)
     ranks = [rank["rank"] for rank in known["ranks"]]
-    mask = secret_file.read_mask(folder)
+    mask = masking.read_mask(folder)
     readers = {rank: LogReader(status.log_path(folder, rank), rank, offsets.get(rank, 0), mask) for rank in ranks}
     if spec.get("once"):
         _copy(readers, emit)

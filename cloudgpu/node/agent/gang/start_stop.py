@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Callable, Dict, Sequence
 
 from .. import files, proc
-from ..containers import docker_group
+from ..containers import run_container
 from ..untrusted_data import AgentError
 from . import status
 from .spec import StartSpec, read_start
@@ -30,7 +30,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """Start the run, or report its status if it has already been started."""
     start_spec = read_start(spec)
     if start_spec.container is not None:
-        docker_group.restart_with_docker_group(start_spec.container.client[-1], "start", spec)
+        run_container.restart_with_docker_group(start_spec.container.client[-1], "start", spec)
     _check_directories(start_spec)
     # The lock of the directory of all runs decides between two runs that start at the same time.
     runs_lock = os.path.join(os.path.dirname(os.path.normpath(start_spec.run_dir)), "start.lock")

@@ -10,19 +10,17 @@ import socket
 import time
 from typing import Any
 
-from .. import files, proc
-from ..containers import net_plugin
+from .. import files, masking, proc
 from ..containers.run_container import RankContainer
 from ..files import now as utc_now
-from ..transport import TransportWatch
+from ..transport import TransportWatch, find_plugin_problem
 from ..untrusted_data import MALFORMED, AgentError
-from . import authorized_keys, secret_file, status
+from . import authorized_keys, status
 from .log_times import LogTimes
-from .ranks import RankProcesses
+from .ranks import RankProcesses, Watchdog
 from .sockets import join_gang
 from .spec import StartSpec, log_paths
 from .verdict import Report, read_cancel
-from .watchdog import Watchdog
 
 REQUEST = "stop-request.json"
 """File in which `stop` passes the signal and grace period to the daemon."""
@@ -51,7 +49,7 @@ class Supervisor:
         self._gang = join_gang(spec, self._selector)
         if self._container is not None:
             _create(self._container, watchdog, spec, self._transport)
-        secret_file.write(spec.run_dir, spec.secrets)
+        masking.write(spec.run_dir, spec.secrets)
         authorized_keys.authorize(spec)
         self._state = "starting"
         self._started = False
@@ -127,7 +125,7 @@ class Supervisor:
             self._container.remove()
         authorized_keys.revoke(self._spec)
         self._times.record(time.monotonic(), last=True)  # before secrets are overwritten, which modifies the logs
-        secret_file.finish(self._spec.run_dir, log_paths(self._spec))
+        masking.finish(self._spec.run_dir, log_paths(self._spec))
         self._state, self._ended_utc = state, utc_now()
         deadline = time.monotonic() + _SAVE_AGAIN_S
         while not self._save() and time.monotonic() < deadline:
@@ -213,7 +211,7 @@ def _check_plugin(container: RankContainer, spec: StartSpec, transport: Transpor
     if not check or not spec.ranks:
         return
     try:
-        problem = net_plugin.problem(check, spec.run_dir, {**spec.ranks[0].env, **spec.secrets})
+        problem = find_plugin_problem(check, spec.run_dir, {**spec.ranks[0].env, **spec.secrets})
         transport.take_plugin_problem(problem)
     except (AgentError, OSError):
         container.remove()

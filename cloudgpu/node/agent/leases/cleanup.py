@@ -9,19 +9,19 @@ import subprocess
 from pathlib import Path
 from typing import Any, Callable
 
-from .. import files, mount, proc
-from ..fetch import dataset_index
-from ..gang import secret_file
+from .. import files, masking, mount, proc
+from ..fetch import download
 from ..untrusted_data import AgentError
-from . import daemon, store, termination
+from . import store, termination
 from .lease import MARK
+from .termination import stop_daemon
 
 Emit = Callable[[dict], None]  # type: ignore[type-arg]  # Python 3.8 does not support dict[...] at run time
 _GRACE_S = 10.0
 _UMOUNT_S = 20.0
 
 
-def verb(spec: dict[str, Any], emit: Emit) -> None:
+def clean_up(spec: dict[str, Any], emit: Emit) -> None:
     """Clean up, then print the number of clusters, the GPUs in their leases, and, as `left`, whatever remains.
 
     It is not an error if there is nothing to clean up. A lease is released only if nothing remains. `token` and `home`
@@ -29,7 +29,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     identify the cluster. With this user's last cluster on the host, environments and an empty `.cloudgpu` are removed
     too. `keep_cache` keeps downloaded datasets and environments.
     """
-    grace_s, keep = float(spec.get("grace_s", _GRACE_S)), bool(spec.get("keep_cache"))
+    grace_s, keep_cache = float(spec.get("grace_s", _GRACE_S)), bool(spec.get("keep_cache"))
     if spec.get("token"):
         token, home = str(spec["token"]), _checked_home(str(spec.get("home", "")))
         found = [(token, home), *_made_by_older_version(token, home)]
@@ -41,7 +41,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
         gpus += list(lease.gpus) if lease is not None else []
         # If this login's home directory differs from the home directory in the lease, clear both.
         homes = dict.fromkeys([home] if lease is None or not lease.home else [home, _checked_home(lease.home)])
-        left += _end_cluster(token, list(homes), grace_s=grace_s, keep_cache=keep)
+        left += _end_cluster(token, list(homes), grace_s=grace_s, keep_cache=keep_cache)
     emit({"clusters": len(found), "gpus": gpus, "left": left})
 
 
@@ -70,10 +70,10 @@ def _clear(home: str, *, grace_s: float, keep_cache: bool) -> list[str]:
     if left:
         return left
     if not keep_cache:
-        dataset_index.forget_all(os.path.join(home, ".cloudgpu", "data"))
+        download.forget_all(os.path.join(home, ".cloudgpu", "data"))
     for run in Path(home, ".cloudgpu", "runs").glob("*"):
-        secret_file.remove(str(run))
-    daemon.stop_daemon(home)
+        masking.remove(str(run))
+    stop_daemon(home)
     _remove(home)
     _remove_links(home)
     _remove_base(home, keep_cache=keep_cache)

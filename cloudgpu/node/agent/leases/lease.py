@@ -11,8 +11,9 @@ from .. import files, proc
 from ..containers.docker_api import engine_state
 from ..gpus import gpu_ids, gpu_processes
 from ..untrusted_data import AgentError
-from . import daemon, store
+from . import store
 from .store import Lease, gpu_names
+from .termination import ensure_daemon_running
 
 Emit = Callable[[dict], None]  # type: ignore[type-arg]  # Python 3.8 does not support dict[...] at run time
 MARK = "cluster.json"
@@ -54,7 +55,7 @@ def _take(spec: dict[str, Any]) -> dict[str, Any]:
     # Files outlive a lease. This record makes it possible to find and delete them even if the caller loses its state.
     record = {"cluster": taken.cluster, "owner": taken.owner, "token": taken.token, "machine": taken.machine}
     files.write_json(os.path.join(home, MARK), record)
-    daemon.ensure_daemon_running(taken.token, home)
+    ensure_daemon_running(taken.token, home)
     return {"devices": list(gpus), "of": len(ids)}
 
 
@@ -118,7 +119,7 @@ def _extend(spec: dict[str, Any]) -> dict[str, Any]:
             )
         until = _number(spec, "expires_epoch_s")
         store.write_lease(replace(current, expires_epoch_s=until))
-    daemon.ensure_daemon_running(current.token, current.home or _text(spec, "home"))
+    ensure_daemon_running(current.token, current.home or _text(spec, "home"))
     return {"devices": list(current.gpus), "told": gpu_names(current.gpus)}
 
 

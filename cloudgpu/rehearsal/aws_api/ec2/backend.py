@@ -1,43 +1,249 @@
-"""The EC2 endpoint: this package's rules, such as those for tags, take precedence over moto's implementation."""
+"""The EC2 endpoint: this package's rules, such as those for tags and for describe actions, take precedence over moto's.
 
+Describe actions have the filters, pagination and members that moto lacks. EC2 rejects every other filter: "The filter
+'NAME' is invalid" (reported for DescribeInstances in boto/boto3 issue 1299 and for DescribeInstanceStatus in
+aws/aws-cli issue 7225).
+
+Source: the recordings that `tests/rehearsal/fidelity/recorded_shapes.json` names. For the long name of a zone's
+group: a published answer of AWS, in which it is `US East (Ohio) 1`.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
+from botocore.loaders import Loader
 from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult
 from moto.core.utils import camelcase_to_underscores
+from moto.ec2 import utils as moto_utils
 from moto.ec2.exceptions import DryRunClientError
+from moto.ec2.models.amis import Ami
+from moto.ec2.models.availability_zones_and_regions import Zone
+from moto.ec2.models.elastic_block_store import VolumeAttachment
+from moto.ec2.models.route_tables import RouteTable
+from moto.ec2.models.security_groups import SecurityGroupRule
 from moto.ec2.responses import EC2Response
 from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, EC2_RESOURCE_TO_PREFIX
 
-from cloudgpu.rehearsal.aws_api import prices  # noqa: F401 - importing a module registers its rules
-from cloudgpu.rehearsal.aws_api.dispatch import RULES, AwsError, ParsedRequest, rule
+from cloudgpu.errors import RehearsalError
+from cloudgpu.rehearsal.aws_api import prices_and_quotas  # noqa: F401 - importing a module registers its rules
+from cloudgpu.rehearsal.aws_api.dispatch import RULES, AwsError, ParsedRequest, paginate_rows, rule
 from cloudgpu.rehearsal.aws_api.ec2 import (  # noqa: F401 - importing a module registers its rules
-    describe,
     elastic_ips,
     images,
     instance_types,
     networks,
     reachability,
-    volumes,
 )
-from cloudgpu.rehearsal.aws_api.ec2.describe import paginate_response, reject_unknown_filters
+from cloudgpu.rehearsal.aws_api.ec2.instance_types import is_nitro
 from cloudgpu.rehearsal.aws_api.eventual_consistency import record_new_resources, reject_invisible
 from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.launch import (  # noqa: F401 - importing a module registers its rules
     capacity,
     fleets,
-    instances,
     placement_groups,
     request,
 )
+from cloudgpu.rehearsal.aws_api.launch.instances import find
 from cloudgpu.rehearsal.server.http_server import MAX_TAGS
 from cloudgpu.rehearsal.state.records import SavedAnswer, records_of
+
+_MODIFIED = ("size", "volume_type", "iops", "throughput")
+_TAG = "tag:"
+_ANY_TAG = "tag:*"
+_CONSOLE_BYTES = 65536
+_POSTED_S = 240.0
+"""Seconds after the launch at which the console output is posted for calls without `Latest`.
+
+EC2 says only "shortly after" a boot (API reference, GetConsoleOutput); users report minutes.
+"""
+_CHECKS_ITSELF = ("RunInstances",)
+"""Actions that handle `DryRun` themselves, after they have validated the parameters."""
+
+
+@cache
+def _region_names() -> Mapping[str, str]:
+    """Return the long names of the regions, such as `US East (Ohio)`."""
+    partitions = Loader().load_data("endpoints")["partitions"]
+    return {
+        name: str(region["description"]) for partition in partitions for name, region in partition["regions"].items()
+    }
+
+
+def _deleted_with_instance(attachment: Any) -> bool:  # noqa: ANN401 - moto's attachment
+    devices = attachment.instance.block_device_mapping.values()
+    return any(device.volume_id == attachment.volume_id and device.delete_on_termination for device in devices)
+
+
+_DEFAULTS: Mapping[type, Mapping[str, Any]] = {
+    RouteTable: {"propagating_vgws": []},
+    SecurityGroupRule: {"group_owner_id": property(lambda row: row.ec2_backend.account_id)},
+    VolumeAttachment: {"delete_on_termination": property(_deleted_with_instance)},
+    Ami: {"sriov_net_support": property(lambda ami: ami.sriov)},
+    Zone: {
+        "group_long_name": property(lambda zone: f"{_region_names().get(zone.region_name, zone.region_name)} 1"),
+        "group_name": property(lambda zone: f"{zone.region_name}-zg-1"),
+        "network_border_group": property(lambda zone: zone.region_name),
+        "opt_in_status": "opt-in-not-required",
+    },
+}
+
+for _model, _members in _DEFAULTS.items():
+    for _name, _value in _members.items():
+        setattr(_model, _name, _value)
+
+
+@rule("ModifyVolume")
+def modify_volume(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Modify a volume as moto does, and report the properties that stay the same, too."""
+    volume = call.backend.get_volume(str(call.params.get("VolumeId") or ""))
+    before = {name: getattr(volume, name) for name in _MODIFIED}
+    response = call.proceed()
+    modification = volume.modifications[-1]
+    for name, value in before.items():
+        if getattr(modification, f"original_{name}") is None:
+            setattr(modification, f"original_{name}", value)
+            setattr(modification, f"target_{name}", getattr(volume, name))
+    return response
+
+
+def reject_unknown_filters(action: str, params: Mapping[str, Any]) -> None:
+    """Reject a request with a filter that its operation does not have.
+
+    Operations whose documentation lists no filters are not checked.
+    """
+    accepted = _accepted_filters().get(action)
+    if accepted is None:
+        return
+    for row in params.get("Filters") or params.get("Filter") or ():
+        name = str(row.get("Name")) if row.get("Name") is not None else "null"
+        if (_ANY_TAG if name.startswith(_TAG) else name) not in accepted:
+            raise AwsError("InvalidParameterValue", f"The filter '{name}' is invalid")
+
+
+@cache
+def _accepted_filters() -> Mapping[str, frozenset[str]]:
+    """Return the names of the accepted filters by operation; `tag:*` stands for `tag:KEY`."""
+    table = json.loads(files("cloudgpu.rehearsal.aws_api.ec2").joinpath("filter-names.json").read_text("utf-8"))
+    return {operation: frozenset(names) for operation, names in table["operations"].items()}
+
+
+@cache
+def _listings() -> dict[str, dict[str, Any]]:
+    """Return botocore's paginator definitions by action; `result_key` is the response member that contains the list."""
+    rows: dict[str, dict[str, Any]] = Loader().load_service_model("ec2", "paginators-1")["pagination"]
+    return {
+        action: row for action, row in rows.items() if row.get("limit_key") == "MaxResults" and _is_single_list(row)
+    }
+
+
+def _is_single_list(row: dict[str, Any]) -> bool:
+    return isinstance(row.get("result_key"), str) and row.get("output_token") == "NextToken"
+
+
+def paginate_response(action: str, params: dict[str, Any], response: ActionResult) -> ActionResult:
+    """Return the requested page of a response.
+
+    The response is returned unchanged if it already has a token, the request does not specify a page, or AWS does not
+    paginate the action with `MaxResults`.
+    """
+    is_paged = params.get("MaxResults") or params.get("NextToken")
+    listing = _listings().get(action) if is_paged else None
+    members = response.result
+    if listing is None or not isinstance(members, dict) or "NextToken" in members:
+        return response
+    key = str(listing["result_key"])
+    rows, token = paginate_rows(list(members.get(key) or []), params)
+    return ActionResult({**members, key: rows, "NextToken": token})
+
+
+moto_utils.filter_dict_attribute_mapping.update(
+    {
+        "client-token": "client_token",
+        "placement-group-name": "placement.group_name",
+        "instance-lifecycle": "lifecycle",
+        "instance-state-code": "state_code",
+        "reservation-id": "reservation_id",
+        "launch-index": "ami_launch_index",
+        "tenancy": "placement.tenancy",
+    }
+)
+
+
+@rule("DescribeInstances")
+def describe_instances(call: ParsedRequest) -> dict[str, Any]:
+    """Describe instances by id and filter, with pagination."""
+    ids = call.texts("InstanceIds")
+    if ids:
+        find(call, ids)
+    if ids and call.params.get("MaxResults"):
+        raise AwsError(
+            "InvalidParameterCombination", "The parameter instancesSet cannot be used with the parameter maxResults"
+        )
+    filters = call.filters()
+    try:
+        reservations = call.backend.describe_instances(filters=filters)
+    except NotImplementedError:
+        raise AwsError("InvalidParameterValue", f"One of the filters is invalid: {', '.join(filters)}") from None
+    for reservation in reservations:
+        # Searches may not find a new instance for some calls.
+        seen = [i for i in reservation.instances if i.id in ids or not (ids or call.world.behaviour.unseen(str(i.id)))]
+        reservation.instances = seen
+    rows, token = paginate_rows([row for row in reservations if row.instances], call.params)
+    _advance_terminations(call, [instance for row in rows for instance in row.instances])
+    return {"Reservations": rows, "NextToken": token}
+
+
+def _advance_terminations(call: ParsedRequest, instances: list[Any]) -> None:
+    """Count one describe call toward each delayed termination. Finish it after the last call, or with its fault."""
+    for instance in instances:
+        record = call.records.nodes.get(instance.id)
+        if record is not None and record.lingers and instance.state == "shutting-down":
+            record.lingers = record.lingers - 1 if call.world.behaviour.now.terminate_looks else 0
+            if not record.lingers:
+                call.world.keeper.end(call.region, [instance.id])
+
+
+@rule("GetConsoleOutput")
+def console_output(call: ParsedRequest) -> dict[str, Any]:
+    """Return the last 64 KiB of the node's console output.
+
+    With `Latest`, the output is current. Without it, it is what EC2 posted some time after the launch.
+    """
+    instance = find(call, [str(call.params.get("InstanceId") or "")])[0]
+    latest = str(call.params.get("Latest") or "").lower() == "true"
+    if latest and not is_nitro(instance.instance_type):
+        # The text is known from an end-to-end test of aws/eks-node-monitoring-agent.
+        raise AwsError("UnsupportedOperation", "This instance type does not support retrieving the latest console logs")
+    if not latest and _age_s(call, instance) < _POSTED_S:
+        return {"InstanceId": instance.id, "Timestamp": call.world.clock.now(), "Output": ""}
+    text = base64.b64encode(_console(call, instance)[-_CONSOLE_BYTES:]).decode()
+    return {"InstanceId": instance.id, "Timestamp": call.world.clock.now(), "Output": text}
+
+
+def _age_s(call: ParsedRequest, instance: Any) -> float:  # noqa: ANN401 - moto's instance
+    launched = datetime.fromisoformat(str(instance.launch_time).rstrip("Z")).replace(tzinfo=UTC)
+    return float((call.world.time.now() - launched).total_seconds())
+
+
+def _console(call: ParsedRequest, instance: Any) -> bytes:  # noqa: ANN401 - moto's instance
+    """Return the console output, or nothing if the instance is pending, a fault hides it, or the node host has none."""
+    if instance.state == "pending" or call.world.behaviour.is_console_empty(instance.id):
+        return b""
+    try:
+        return call.world.host.console(instance.id)
+    except RehearsalError:
+        return b""
+
 
 # DescribeTags derives the type of a resource from its ID, and moto's placement groups have none.
 EC2_PREFIX_TO_RESOURCE["pg"] = "placement-group"
 EC2_RESOURCE_TO_PREFIX["placement-group"] = "pg"
-_CHECKS_ITSELF = ("RunInstances",)
-"""Actions that handle `DryRun` themselves, after they have validated the parameters."""
 
 
 @rule("CreateTags")

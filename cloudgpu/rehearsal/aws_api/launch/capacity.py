@@ -9,7 +9,7 @@ from typing import Any
 from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, paginate_rows, rule, tag_list
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
 from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
-from cloudgpu.rehearsal.aws_api.service_quotas import vcpus_allowed
+from cloudgpu.rehearsal.aws_api.prices_and_quotas import vcpus_allowed
 from cloudgpu.rehearsal.state.records import CapacityReservation
 
 CAPACITY_BLOCK = "capacity-block"

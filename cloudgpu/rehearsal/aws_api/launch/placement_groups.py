@@ -54,7 +54,8 @@ def delete(call: ParsedRequest) -> dict[str, Any]:
     """Delete a group unless an instance that is not terminated uses it."""
     name = str(call.params.get("GroupName") or "")
     group = find(call, name)
-    if any(instance.placement.group_name == name for instance in _unterminated(call)):
+    unterminated = [instance for instance in call.backend.all_instances() if instance.state != "terminated"]
+    if any(instance.placement.group_name == name for instance in unterminated):
         raise AwsError("InvalidPlacementGroup.InUse", f"The placement group '{name}' is in use and may not be deleted.")
     del call.records.placement_groups[name]
     call.backend.tags.pop(group.id, None)
@@ -67,10 +68,6 @@ def find(call: ParsedRequest, name: str) -> PlacementGroup:
         if name in (group.name, group.id):
             return group
     raise AwsError("InvalidPlacementGroup.Unknown", f"The placement group '{name}' is unknown.")
-
-
-def _unterminated(call: ParsedRequest) -> list[Any]:
-    return [instance for instance in call.backend.all_instances() if instance.state != "terminated"]
 
 
 def _tags(call: ParsedRequest, group: PlacementGroup) -> dict[str, str]:

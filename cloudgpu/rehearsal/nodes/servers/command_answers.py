@@ -154,11 +154,6 @@ def _nvidia_smi(arguments: list[str], scene: CommandContext) -> Reply:
     return Reply(stdout=text, exit_code=code)
 
 
-def _fetches(arguments: list[str]) -> bool:
-    """Return True if a package tool would access the internet."""
-    return any(word in _FETCHING_WORDS for word in arguments)
-
-
 def _unreachable(program: str) -> Reply:
     """Return the error that a package tool reports on a node without access to the internet."""
     text, code = _FETCHERS[program]
@@ -179,7 +174,7 @@ def _simulated(program: str, arguments: Sequence[str]) -> Reply:
 def _package_tool(program: str, arguments: list[str], scene: CommandContext) -> Reply | None:
     if program == "apt-get" and "update" in arguments:
         return Reply(stdout=scene.archive.update(reachable=scene.spec.egress))
-    if not scene.spec.egress and _fetches(arguments):
+    if not scene.spec.egress and any(word in _FETCHING_WORDS for word in arguments):
         return _unreachable(program)
     return _install(program, arguments, scene) if "install" in arguments else None
 

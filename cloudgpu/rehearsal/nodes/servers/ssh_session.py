@@ -152,7 +152,7 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         try:
             await self._start()
         except OSError as err:
-            self._leave(_NOT_STARTED, f"cannot start the process: {err.strerror}\n")
+            self._exit(_NOT_STARTED, f"cannot start the process: {err.strerror}\n")
             return
         self._forward_early_input()
         assert self._process is not None  # noqa: S101 - started above
@@ -164,7 +164,7 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
             await self._ended.wait()
         # Clients close a channel once they receive the exit status, and unsent data would be lost.
         await self._drained.wait()
-        self._leave(code)
+        self._exit(code)
 
     def _forward_early_input(self) -> None:
         """Forward the input, and the end of input, that arrived before the process started."""
@@ -179,7 +179,7 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         if self._input_over:
             self.eof_received()
 
-    def _leave(self, code: int, message: str = "") -> None:
+    def _exit(self, code: int, message: str = "") -> None:
         channel, self._channel = self._channel, None
         if channel is not None:
             if message:

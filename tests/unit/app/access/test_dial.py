@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.aws.ec2.session_manager import SsmSession
+from cloudgpu.aws.ec2.ssh_access import SsmSession
 from cloudgpu.backends.aws import session_manager
 from cloudgpu.backends.aws.addresses import region_of, session_manager_addresses
 from cloudgpu.backends.aws.session_manager import SessionManager, session_plugin
@@ -74,8 +74,8 @@ def test_missing_session_manager_plugin_error_has_a_hint(tmp_path, monkeypatch):
 
 def test_session_command_keeps_environment_and_hides_token(node, monkeypatch):
     monkeypatch.setattr(
-        session_manager.session_manager,
-        "start",
+        session_manager.ssh_access,
+        "start_session",
         lambda *_: SsmSession(("VARIABLE", "us-east-1"), {"VARIABLE": "very secret"}),
     )
     command = SessionManager(lambda _node: None, ("plugin",), "", {"HOME": "/home/ann"}).command(node)
@@ -94,7 +94,7 @@ def test_expired_credentials_leave_the_node_merely_unreachable(node, monkeypatch
         err.renewable = renewable
         raise err
 
-    monkeypatch.setattr(session_manager.session_manager, "start", fail)
+    monkeypatch.setattr(session_manager.ssh_access, "start_session", fail)
     with pytest.raises(raised, match="credentials expired") as caught:
         SessionManager(lambda _node: None, ("plugin",), "", {}).command(node)
     assert caught.value.hint == "aws sso login --profile gpu"

@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.app.matrix.planner import MatrixRequest, matrix_progress, plan_matrix
 from cloudgpu.app.runs.train import TrainRequest
-from cloudgpu.cli.render.matrix import plan_lines
+from cloudgpu.cli.commands.matrix import plan_lines
 from cloudgpu.errors import PlanError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe import loader

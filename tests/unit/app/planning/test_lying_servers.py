@@ -9,7 +9,7 @@ from cloudgpu.app.planning.registry_images import RegistryImages
 from cloudgpu.app.runs import datasets as web
 from cloudgpu.errors import AuthError, RecipeError
 from cloudgpu.recipe.schema import Data, Environment
-from cloudgpu.run.containers.logins import RegistryLogin
+from cloudgpu.run.registry_logins import RegistryLogin
 from tests.bad_http.limits import call_within_limits
 from tests.bad_http.responses import MANIFEST, BadResponse, bad_server, cases
 from tests.bad_http.server import http_response, raw_server

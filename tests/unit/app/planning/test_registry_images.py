@@ -17,7 +17,7 @@ from cloudgpu.errors import AuthError
 from cloudgpu.launch.containers import ImageName
 from cloudgpu.plan.named_resources import ImageSeen
 from cloudgpu.recipe.schema import Environment
-from cloudgpu.run.containers.logins import RegistryLogin
+from cloudgpu.run.registry_logins import RegistryLogin
 
 PASSWORD = "very:secret\n"
 BASIC = "Basic " + base64.b64encode(f"ann:{PASSWORD}".encode()).decode()

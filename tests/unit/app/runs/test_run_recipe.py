@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.errors import StateError
+from cloudgpu.run.job import recipe_of
 from cloudgpu.state.run_records import RunRecord
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.app.images import DeletedImage
-from cloudgpu.aws.ec2.baked_images import (
+from cloudgpu.aws.ec2.machine_images import (
     delete_image,
     find_images,
     find_orphaned_snapshots,

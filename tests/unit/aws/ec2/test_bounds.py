@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
+from cloudgpu.aws import prices_and_quotas
 from cloudgpu.aws.ec2.tag_search import _schedule_groups, _within_calendar
-from cloudgpu.aws.pricing import prices
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -26,7 +26,7 @@ def test_invalid_on_demand_price_is_omitted(scripted, usd):
         for name, price in (("odd.xlarge", usd), ("g5.xlarge", "1.006"))
     ]
     scripted.stub("pricing").add_response("get_products", {"PriceList": listed})
-    assert prices.on_demand(scripted) == {"g5.xlarge": Decimal("1.006")}
+    assert prices_and_quotas.on_demand(scripted) == {"g5.xlarge": Decimal("1.006")}
 
 
 @pytest.mark.parametrize("usd", ["NaN", "much", "-1", "1e300"])
@@ -34,7 +34,9 @@ def test_invalid_spot_price_is_omitted(scripted, usd):
     rows = [("g5.xlarge", usd), ("g5.xlarge", "0.4"), ("odd.xlarge", usd)]
     told = [{"InstanceType": name, "SpotPrice": price} for name, price in rows]
     scripted.stub("ec2").add_response("describe_spot_price_history", {"SpotPriceHistory": told})
-    assert prices.spot(scripted, ["g5.xlarge", "odd.xlarge"], NOW) == {"g5.xlarge": (Decimal("0.4"), Decimal("0.4"))}
+    assert prices_and_quotas.spot(scripted, ["g5.xlarge", "odd.xlarge"], NOW) == {
+        "g5.xlarge": (Decimal("0.4"), Decimal("0.4"))
+    }
 
 
 @pytest.mark.parametrize("since", [datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC), None, "soon"])

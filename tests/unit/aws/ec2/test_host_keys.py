@@ -3,7 +3,7 @@ import hashlib
 
 import pytest
 
-from cloudgpu.aws.ec2.host_keys import parse_fingerprints, read_console
+from cloudgpu.aws.ec2.ssh_access import parse_fingerprints, read_console
 
 ED = "SHA256:" + "e" * 43
 EC = "SHA256:" + "c/+" * 14 + "C"

@@ -5,16 +5,16 @@ import pytest
 from cloudgpu.aws.ec2 import named_resources
 from cloudgpu.aws.ec2.named_resources import check_dataset, check_named_resource
 from cloudgpu.aws.session.session import Session
-from cloudgpu.aws.storage import objects
-from cloudgpu.aws.storage.objects import ObjectInfo, S3Location, archived_objects
+from cloudgpu.aws.storage import s3
+from cloudgpu.aws.storage.s3 import ObjectInfo, S3Location, archived_objects
 from cloudgpu.plan.named_resources import DatasetSeen
 
 
 def bucket(session: Session, name: str, **objects: int) -> None:
-    s3 = session.client("s3")
-    s3.create_bucket(Bucket=name)
+    client = session.client("s3")
+    client.create_bucket(Bucket=name)
     for key, size in objects.items():
-        s3.put_object(Bucket=name, Key=f"set/{key}", Body=b"x" * size)
+        client.put_object(Bucket=name, Key=f"set/{key}", Body=b"x" * size)
 
 
 def test_dataset_has_size_and_region(session: Session) -> None:
@@ -33,10 +33,10 @@ def test_dataset_size_is_lower_bound_above_listing_limit(session: Session, monke
 
 
 def put(session: Session, **classes: str) -> None:
-    s3 = session.client("s3")
-    s3.create_bucket(Bucket="data")
+    client = session.client("s3")
+    client.create_bucket(Bucket="data")
     for key, storage_class in classes.items():
-        s3.put_object(Bucket="data", Key=f"set/{key}", Body=b"x", StorageClass=storage_class)
+        client.put_object(Bucket="data", Key=f"set/{key}", Body=b"x", StorageClass=storage_class)
 
 
 def test_archived_objects_are_reported_with_class(session: Session) -> None:
@@ -79,7 +79,7 @@ def test_restore_state_of_archived_object(scripted, storage_class, head, tier) -
 
 
 def test_archive_class_counts_although_many_other_objects_are_looked_up(session: Session, monkeypatch) -> None:
-    monkeypatch.setattr(objects, "_MOST_HEADS", 2)
+    monkeypatch.setattr(s3, "_MOST_HEADS", 2)
     put(session, a="INTELLIGENT_TIERING", b="INTELLIGENT_TIERING", c="GLACIER", d="GLACIER", e="GLACIER")
     seen = check_dataset(session, "s3://data/set")
     assert seen.why == "3 of 5 objects are archived (GLACIER), such as s3://data/set/c"

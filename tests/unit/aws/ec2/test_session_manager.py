@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cloudgpu.aws.ec2 import session_manager
+from cloudgpu.aws.ec2 import ssh_access
 from cloudgpu.errors import AuthError, ConnectError
 
 REQUEST = {
@@ -17,7 +17,7 @@ ANSWER = {"SessionId": "ann-0123", "TokenValue": "very secret", "StreamUrl": "ws
 
 def test_plugin_gets_session_token_by_variable_not_argument(scripted):
     scripted.stub("ssm").add_response("start_session", ANSWER, REQUEST)
-    started = session_manager.start(scripted, "i-0abc", 22, "research")
+    started = ssh_access.start_session(scripted, "i-0abc", 22, "research")
     variable, region, operation, profile, request, endpoint = started.arguments
     assert (variable, region, operation, profile) == (
         "AWS_SSM_START_SESSION_RESPONSE",
@@ -34,11 +34,11 @@ def test_plugin_gets_session_token_by_variable_not_argument(scripted):
 def test_disconnected_ssm_agent_raises_connect_error(scripted):
     scripted.stub("ssm").add_client_error("start_session", "TargetNotConnected", "i-0abc is not connected.")
     with pytest.raises(ConnectError, match="the SSM agent on i-0abc is not connected") as caught:
-        session_manager.start(scripted, "i-0abc", 22)
+        ssh_access.start_session(scripted, "i-0abc", 22)
     assert "can reach the ssm and ssmmessages endpoints" in caught.value.hint
 
 
 def test_denied_start_session_raises_auth_error(scripted):
     scripted.stub("ssm").add_client_error("start_session", "AccessDeniedException", "not authorized", 400)
     with pytest.raises(AuthError):
-        session_manager.start(scripted, "i-0abc", 22)
+        ssh_access.start_session(scripted, "i-0abc", 22)

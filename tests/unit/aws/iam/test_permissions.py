@@ -11,10 +11,9 @@ import pytest
 from botocore.validate import ParamValidator
 
 from cloudgpu.aws.iam import permission_probe
-from cloudgpu.aws.iam.grants import actions_for, policy
+from cloudgpu.aws.iam.grants import BOUNDARY_GRANTS, ROLE_GRANTS, SPOT_GRANTS, actions_for, policy
 from cloudgpu.aws.iam.grants import granted_actions as granted_by
 from cloudgpu.aws.iam.permissions import GRANTS, IMPLIED, OPTIONAL, SESSION_GRANTS, STORAGE_GRANTS, STORAGE_IMPLIED
-from cloudgpu.aws.iam.role_permissions import BOUNDARY_GRANTS, ROLE_GRANTS, SPOT_GRANTS
 from cloudgpu.cli.commands.doctor import POLICIES as DOCTOR_POLICIES
 from cloudgpu.cloud.access import Grant
 

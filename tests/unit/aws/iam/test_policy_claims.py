@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.iam.grants import policy
+from cloudgpu.aws.iam.grants import BOUNDARY_GRANTS, ROLE_GRANTS, grants_for_boundary, policy
 from cloudgpu.aws.iam.permissions import GRANTS, STORAGE_GRANTS
-from cloudgpu.aws.iam.role_permissions import BOUNDARY_GRANTS, ROLE_GRANTS, grants_for_boundary
 from tests.iam_evaluator import allowed
 
 PAGE = Path(__file__).parents[4] / "docs/explanation/security.md"

@@ -1,6 +1,6 @@
 import pytest
 
-from cloudgpu.aws.pricing.offers import quotes
+from cloudgpu.aws.ec2.instances import offered_zones
 from cloudgpu.aws.session.session import Session
 from cloudgpu.errors import AuthError
 
@@ -12,7 +12,7 @@ def test_quotes_list_zones_by_type_and_region(session: Session) -> None:
         ("p3.16xlarge", "us-east-1"),
         ("zz9.bogus", "eu-west-1"),
     ]
-    found = quotes(session.in_region, wanted)
+    found = offered_zones(session.in_region, wanted)
     assert found.live
     assert set(found.zones) == set(wanted)
     assert found.zones["p3dn.24xlarge", "us-east-1"] == ("us-east-1c", "us-east-1d")
@@ -22,14 +22,14 @@ def test_quotes_list_zones_by_type_and_region(session: Session) -> None:
 
 
 def test_empty_request_makes_no_calls() -> None:
-    assert quotes(pytest.fail, []).zones == {}
+    assert offered_zones(pytest.fail, []).zones == {}
 
 
 def test_region_without_permission_is_unknown_with_reason(scripted) -> None:
     scripted.stub("ec2").add_client_error(
         "describe_instance_type_offerings", "UnauthorizedOperation", "You are not authorized", http_status_code=403
     )
-    found = quotes(lambda _: scripted, [("p3dn.24xlarge", "us-east-1")])
+    found = offered_zones(lambda _: scripted, [("p3dn.24xlarge", "us-east-1")])
     assert found.zones == {}
     assert "us-east-1" in found.zones_unknown["us-east-1"]
     assert found.live
@@ -38,4 +38,4 @@ def test_region_without_permission_is_unknown_with_reason(scripted) -> None:
 def test_authentication_failure_in_region_raises_auth_error(scripted) -> None:
     scripted.stub("ec2").add_client_error("describe_instance_type_offerings", "AuthFailure", http_status_code=401)
     with pytest.raises(AuthError):
-        quotes(lambda _: scripted, [("p3dn.24xlarge", "us-east-1")])
+        offered_zones(lambda _: scripted, [("p3dn.24xlarge", "us-east-1")])

@@ -7,8 +7,8 @@ from decimal import Decimal
 import pytest
 from botocore.stub import ANY
 
+from cloudgpu.aws import prices_and_quotas
 from cloudgpu.aws.ec2 import instances
-from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.errors import AuthError
@@ -51,7 +51,7 @@ def test_price_list_is_read_to_last_page(scripted):
         json.dumps({"product": {"attributes": {"instanceType": "termless.xlarge"}}}),
     ]
     stub.add_response("get_products", {"PriceList": rest}, asked(NextToken="2"))
-    found = prices.on_demand(scripted)
+    found = prices_and_quotas.on_demand(scripted)
     assert found == {"g5.xlarge": Decimal("1.006"), "p2.16xlarge": Decimal(30), "p5.48xlarge": Decimal("55.04")}
     assert [str(usd) for usd in found.values()] == ["1.006", "30", "55.04"]
     scripted.done()
@@ -62,11 +62,11 @@ def test_single_price_is_read_or_its_error_returned(scripted):
     filters = [*FILTERS, {"Type": "TERM_MATCH", "Field": "instanceType", "Value": "g7.2xlarge"}]
     stub.add_response("get_products", {"PriceList": [product("g7.2xlarge", "2.52")]}, asked(Filters=filters))
     pair = ("g7.2xlarge", "us-east-1")
-    assert prices.on_demand_or_error(lambda _: scripted, [pair]) == {pair: Decimal("2.52")}
+    assert prices_and_quotas.on_demand_or_error(lambda _: scripted, [pair]) == {pair: Decimal("2.52")}
     stub.add_response("get_products", {"PriceList": []}, asked(Filters=filters))
-    assert prices.on_demand_or_error(lambda _: scripted, [pair]) == {}, "the region does not sell the type"
+    assert prices_and_quotas.on_demand_or_error(lambda _: scripted, [pair]) == {}, "the region does not sell the type"
     stub.add_client_error("get_products", "AccessDeniedException", "not authorized to perform pricing:GetProducts")
-    (why,) = prices.on_demand_or_error(lambda _: scripted, [pair]).values()
+    (why,) = prices_and_quotas.on_demand_or_error(lambda _: scripted, [pair]).values()
     assert "reading the price list of us-east-1" in why
     scripted.done()
 
@@ -91,16 +91,16 @@ def test_spot_prices_span_last_day_in_all_zones(scripted):
     stub.add_response(
         "describe_spot_price_history", {"SpotPriceHistory": told[2:], "NextToken": ""}, {**asked_for, "NextToken": "n"}
     )
-    found = prices.spot(scripted, ["g5.xlarge", "p5.48xlarge"], NOW)
+    found = prices_and_quotas.spot(scripted, ["g5.xlarge", "p5.48xlarge"], NOW)
     assert found == {"g5.xlarge": (Decimal("0.4"),) * 2, "p5.48xlarge": (Decimal(18), Decimal("25.5"))}
-    assert prices.spot(scripted, [], NOW) == {}, "no types would mean all types"
+    assert prices_and_quotas.spot(scripted, [], NOW) == {}, "no types would mean all types"
     scripted.done()
 
 
 def test_denied_price_list_raises_auth_error(scripted):
     scripted.stub("pricing").add_client_error("get_products", "AccessDeniedException", http_status_code=400)
     with pytest.raises(AuthError, match="reading the price list of us-east-1"):
-        prices.on_demand(scripted)
+        prices_and_quotas.on_demand(scripted)
 
 
 def described(name, *, maker="NVIDIA", part=1.0, count=4, arch="x86_64"):
@@ -148,7 +148,7 @@ def test_zones_of_all_gpu_types_come_from_single_listing(scripted):
     rows = [{"InstanceType": "p5.48xlarge", "Location": f"us-east-1{letter}"} for letter in "fa"]
     asked_for = {"LocationType": "availability-zone", "Filters": instances.GPU_FAMILIES}
     scripted.stub("ec2").add_response("describe_instance_type_offerings", {"InstanceTypeOfferings": rows}, asked_for)
-    assert offers.zones(scripted) == {"p5.48xlarge": ("us-east-1a", "us-east-1f")}
+    assert instances.gpu_type_zones(scripted) == {"p5.48xlarge": ("us-east-1a", "us-east-1f")}
 
 
 ON_DEMAND = [
@@ -172,7 +172,7 @@ def test_quotas_are_paginated_and_p6_spot_is_found_by_name(scripted):
     stub = scripted.stub("service-quotas")
     stub.add_response("list_service_quotas", {**listed(ON_DEMAND), "NextToken": "n"}, {"ServiceCode": "ec2"})
     stub.add_response("list_service_quotas", listed(SPOT), {"ServiceCode": "ec2", "NextToken": "n"})
-    found = quotas.vcpu_limits(scripted)
+    found = prices_and_quotas.vcpu_limits(scripted)
     assert found["L-417A185B"] == 192
     assert found["L-DB2E81BA"] == 0
     assert found[quota_of("p6-b200.48xlarge", "spot").key] == 384
@@ -185,7 +185,7 @@ def test_unchanged_quota_falls_back_to_aws_default(scripted):
     stub.add_response("list_service_quotas", listed(ON_DEMAND), {"ServiceCode": "ec2"})
     defaults = [("L-417A185B", "Running On-Demand P instances", 0.0), *SPOT]
     stub.add_response("list_aws_default_service_quotas", listed(defaults), {"ServiceCode": "ec2"})
-    found = quotas.vcpu_limits(scripted)
+    found = prices_and_quotas.vcpu_limits(scripted)
     assert (found["L-417A185B"], found["L-7212CCBC"]) == (192, 96), "what was granted goes before the default"
     scripted.done()
 
@@ -214,7 +214,7 @@ def test_running_vcpus_are_counted_per_quota(scripted):
     first, last = ({"Reservations": [{"Instances": rows}]} for rows in pages)
     stub.add_response("describe_instances", {**first, "NextToken": "n"}, {"Filters": running})
     stub.add_response("describe_instances", last, {"Filters": running, "NextToken": ANY})
-    found = quotas.vcpus_in_use(scripted, {"g5.xlarge": 4}.get)
+    found = prices_and_quotas.vcpus_in_use(scripted, {"g5.xlarge": 4}.get)
     assert found == {
         quota_of("p3dn", "on-demand"): 192,
         quota_of("p3dn", "spot"): 96,

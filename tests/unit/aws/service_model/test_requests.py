@@ -6,9 +6,8 @@ import boto3
 import pytest
 from botocore.exceptions import ParamValidationError
 
-from cloudgpu.aws.service_model import report as report_module
-from cloudgpu.aws.service_model.report import REPORT_VARIABLE, record_mismatches, report_file
-from cloudgpu.aws.service_model.values import Mismatch
+from cloudgpu.aws.service_model import values as report_module
+from cloudgpu.aws.service_model.values import REPORT_VARIABLE, Mismatch, record_mismatches, report_file
 from cloudgpu.aws.session import session as sessions
 from cloudgpu.aws.session.session import CloudEndpoint, Session
 from cloudgpu.backends.api_log import ApiCallLog

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.ec2.baked_images import find_orphaned_snapshots
-from cloudgpu.aws.pricing import quotas
+from cloudgpu.aws import prices_and_quotas
+from cloudgpu.aws.ec2.machine_images import find_orphaned_snapshots
 from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler, invoke
 from cloudgpu.aws.session.errors import UNREACHABLE
@@ -45,14 +45,14 @@ def test_lookup_reports_malformed_response():
 def test_negative_quota_is_unknown():
     rows = [("L-417A185B", "Running On-Demand P instances", -1.0), ("L-2", "Running On-Demand Q instances", 8.0)]
     answer = {"Quotas": [{"QuotaCode": code, "QuotaName": name, "Value": value} for code, name, value in rows]}
-    assert quotas.vcpu_limits(FakeClients(answer)) == {"L-2": 8}  # type: ignore[arg-type]
+    assert prices_and_quotas.vcpu_limits(FakeClients(answer)) == {"L-2": 8}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("options", [{"CoreCount": -1, "ThreadsPerCore": 2}, {"CoreCount": 2**31, "ThreadsPerCore": 1}])
 def test_impossible_core_count_falls_back_to_type_vcpus(scripted, options):
     row = {"InstanceType": "p4d.24xlarge", "CpuOptions": options}
     scripted.stub("ec2").add_response("describe_instances", {"Reservations": [{"Instances": [row]}]})
-    assert list(quotas.vcpus_in_use(scripted, lambda _: 96).values()) == [96]
+    assert list(prices_and_quotas.vcpus_in_use(scripted, lambda _: 96).values()) == [96]
 
 
 @pytest.mark.parametrize(

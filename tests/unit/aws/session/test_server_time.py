@@ -5,7 +5,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from cloudgpu.aws.session.server_time import ServerTime
+from cloudgpu.aws.session.session import ServerTime
 from tests.manual_clock import ManualClock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -9,8 +9,8 @@ import pytest
 from cloudgpu.aws.ec2.tagging import to_tag_list
 from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler
-from cloudgpu.aws.storage.buckets import bucket_size, empty_bucket
 from cloudgpu.aws.storage.discovery import _ipv4, delete_storage, stored
+from cloudgpu.aws.storage.s3 import bucket_size, empty_bucket
 from cloudgpu.errors import CloudError
 
 EFS = "aws:efs/fileSystem:FileSystem"

@@ -7,8 +7,8 @@ import pytest
 from cloudgpu.aws.ec2 import named_resources
 from cloudgpu.aws.session import session
 from cloudgpu.aws.session.session import CloudEndpoint, connect
-from cloudgpu.aws.storage import objects
-from cloudgpu.aws.storage.buckets import bucket_size, empty_bucket
+from cloudgpu.aws.storage import s3
+from cloudgpu.aws.storage.s3 import bucket_size, empty_bucket
 from cloudgpu.errors import CloudGpuError
 from tests.bad_http.limits import call_within_limits
 from tests.bad_http.responses import CONTENTS, HEADS, LENGTHS, REDIRECTS, BadResponse, bad_server
@@ -56,7 +56,7 @@ def page(*keys: str, token: str = "", size: str = "1", whole: str = "") -> bytes
 @pytest.mark.parametrize("bad_response", BOUNDED, ids=str)
 def test_invalid_http_response_raises_cloudgpu_error(bad_response: BadResponse):
     with bad_server(bad_response) as server:
-        found = call_within_limits(lambda: objects.list_objects(clients(server), URL))
+        found = call_within_limits(lambda: s3.list_objects(clients(server), URL))
         seen = call_within_limits(lambda: named_resources.check_dataset(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
     assert seen.presence == "unknown", seen
@@ -85,7 +85,7 @@ def test_malformed_listing_raises_cloudgpu_error(wrong: bytes):
     # The length may have changed with the content.
     body = wrong.partition(b"\r\n\r\n")[2]
     with raw_server(lambda _: [http_response(body=body)]) as server:
-        found = call_within_limits(lambda: objects.list_objects(clients(server), URL))
+        found = call_within_limits(lambda: s3.list_objects(clients(server), URL))
         seen = call_within_limits(lambda: named_resources.check_dataset(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
     assert seen.presence == "unknown", seen
@@ -107,7 +107,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_object_key_invalid_as_file_name_is_rejected(name: str):
     with raw_server(lambda _: [page("set/good", f"set/{name}")]) as server:
-        found = call_within_limits(lambda: objects.list_objects(clients(server), URL))
+        found = call_within_limits(lambda: s3.list_objects(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
     assert found.message.isprintable()
     assert found.hint
@@ -116,13 +116,13 @@ def test_object_key_invalid_as_file_name_is_rejected(name: str):
 @pytest.mark.parametrize("pair", [("a", "a/b"), ("a", "a.part"), ("a", "a.part.map")])
 def test_conflicting_object_keys_are_rejected(pair):
     with raw_server(lambda _: [page(*(f"set/{one}" for one in pair))]) as server:
-        found = call_within_limits(lambda: objects.list_objects(clients(server), URL))
+        found = call_within_limits(lambda: s3.list_objects(clients(server), URL))
     assert isinstance(found, CloudGpuError), found
 
 
 def test_keys_differing_only_in_case_are_both_listed():
     with raw_server(lambda _: [page("set/A", "set/a")]) as server:
-        assert [one.relative for one in objects.list_objects(clients(server), URL)] == ["A", "a"]
+        assert [one.relative for one in s3.list_objects(clients(server), URL)] == ["A", "a"]
 
 
 ENDLESS = {
@@ -134,11 +134,11 @@ ENDLESS = {
 
 @pytest.mark.parametrize("endless", ENDLESS.values(), ids=ENDLESS)
 def test_endless_listing_is_aborted(endless, monkeypatch):
-    monkeypatch.setattr(objects, "_MOST_OBJECTS", 5000, raising=False)
-    monkeypatch.setattr(objects, "_MOST_EMPTY_PAGES", 20, raising=False)
+    monkeypatch.setattr(s3, "_MOST_OBJECTS", 5000, raising=False)
+    monkeypatch.setattr(s3, "_MOST_EMPTY_PAGES", 20, raising=False)
     numbers = itertools.count()
     with raw_server(lambda _: [endless(next(numbers))]) as server:
-        found = call_within_limits(lambda: objects.list_objects(clients(server), URL))
+        found = call_within_limits(lambda: s3.list_objects(clients(server), URL))
         count = len(server.requests)
     assert isinstance(found, CloudGpuError), found
     assert count < 40
@@ -146,7 +146,7 @@ def test_endless_listing_is_aborted(endless, monkeypatch):
 
 @pytest.mark.parametrize("what", [bucket_size, empty_bucket], ids=["holds", "empty"])
 def test_endless_bucket_listing_is_aborted(what, monkeypatch):
-    monkeypatch.setattr(objects, "_MOST_EMPTY_PAGES", 20, raising=False)
+    monkeypatch.setattr(s3, "_MOST_EMPTY_PAGES", 20, raising=False)
     numbers = itertools.count()
 
     def respond(request):
@@ -165,6 +165,6 @@ def test_endless_bucket_listing_is_aborted(what, monkeypatch):
 def test_invalid_region_header_never_redirects_requests(region: str):
     with raw_server(lambda _: [http_response(x_amz_bucket_region=region)]) as server:
         found = call_within_limits(
-            lambda: clients(server).in_region(objects.bucket_region(clients(server), URL)).client("s3")
+            lambda: clients(server).in_region(s3.bucket_region(clients(server), URL)).client("s3")
         )
         assert isinstance(found, CloudGpuError) or found.meta.endpoint_url == server.url

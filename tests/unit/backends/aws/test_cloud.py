@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.aws.ec2.host_keys import ConsoleOutput
 from cloudgpu.aws.ec2.instances import Instance
+from cloudgpu.aws.ec2.ssh_access import ConsoleOutput
 from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws import account, addresses, new_nodes
@@ -91,7 +91,7 @@ def aws(monkeypatch):
 
     monkeypatch.setattr(account, "connect", connect)
     monkeypatch.setattr(new_nodes.instances, "describe", describe)
-    monkeypatch.setattr(new_nodes.host_keys, "read_console", read_console)
+    monkeypatch.setattr(new_nodes.ssh_access, "read_console", read_console)
     monkeypatch.setattr(account.tag_search, "release", release)
     clock = state.clock = ManualClock(NOON)
     state.cloud = AwsAccount(CloudTarget("aws", CloudEndpoint(), ""), reach, Settings(), clock, ApiCallLog(None, clock))

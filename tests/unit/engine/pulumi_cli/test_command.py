@@ -16,7 +16,7 @@ import pytest
 from pulumi.automation import CommandError
 
 from cloudgpu.clock import SystemClock
-from cloudgpu.engine.plugin.server import PARENT_COMMAND_VARIABLE
+from cloudgpu.engine.plugin.provider import PARENT_COMMAND_VARIABLE
 from cloudgpu.engine.pulumi_cli.command import PulumiCommand, stop_abandoned_cli, was_command_killed
 from cloudgpu.errors import BusyError, CloudError, UsageError
 from cloudgpu.processes import process_start, this_system

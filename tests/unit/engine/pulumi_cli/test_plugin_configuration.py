@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from cloudgpu.engine.direct.program.protobuf_values import UNKNOWN
-from cloudgpu.engine.plugin.configuration import loopback_endpoint, read_configuration
+from cloudgpu.engine.direct.protobuf_values import UNKNOWN
+from cloudgpu.engine.plugin.provider import loopback_endpoint, read_configuration
 from cloudgpu.engine.plugin.tokens import Tokens
 from cloudgpu.errors import AuthError, BadRequestError
 

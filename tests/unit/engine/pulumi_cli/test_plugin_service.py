@@ -9,10 +9,9 @@ import pytest
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
-from cloudgpu.engine.direct.program.protobuf_values import UNKNOWN, struct, to_plain
+from cloudgpu.engine.direct.protobuf_values import UNKNOWN, struct, to_plain
 from cloudgpu.engine.error_text import decode_error
-from cloudgpu.engine.plugin.provider import Provider
-from cloudgpu.engine.plugin.server import serve
+from cloudgpu.engine.plugin.provider import Provider, serve
 from cloudgpu.engine.plugin.tokens import Tokens
 from cloudgpu.errors import BadRequestError, CapacityError, CloudError, UnsupportedError
 

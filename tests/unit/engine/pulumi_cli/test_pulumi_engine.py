@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from cloudgpu.engine.base import PreviewStep
-from cloudgpu.engine.direct.program.protobuf_values import SECRET, SIGNATURE
-from cloudgpu.engine.direct.unanswered_delays import Delays
+from cloudgpu.engine.direct.deployment import Delays
+from cloudgpu.engine.direct.protobuf_values import SECRET, SIGNATURE
 from cloudgpu.engine.plugin.tokens import Tokens
 from cloudgpu.engine.pulumi_cli.engine import Cli, CloudAccess, PulumiEngine
-from cloudgpu.engine.pulumi_cli.layout import Layout
-from cloudgpu.engine.pulumi_cli.recovery import notes_in
-from cloudgpu.engine.pulumi_cli.state import FLEET, resources
+from cloudgpu.engine.pulumi_cli.installation import Layout
+from cloudgpu.engine.pulumi_cli.state import FLEET, notes_in, resources
 from cloudgpu.errors import (
     CapacityError,
     CloudError,
@@ -23,7 +22,7 @@ from cloudgpu.errors import (
     ThrottledError,
 )
 
-DELAYS = Delays(landing_s=60.0, launch_s=180.0, showing_s=20.0)
+DELAYS = Delays(call_s=60.0, launch_s=180.0, visible_s=20.0)
 STACK_URN = "urn:pulumi:demo::cloudgpu::pulumi:pulumi:Stack::cloudgpu-demo"
 THING, FLEET_URN = (f"urn:pulumi:demo::cloudgpu::{kind}::a" for kind in ("fake:index:Thing", FLEET))
 

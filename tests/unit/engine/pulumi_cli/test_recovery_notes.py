@@ -5,9 +5,9 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 from cloudgpu.engine.base import Stack
-from cloudgpu.engine.pulumi_cli import layout as layouts
-from cloudgpu.engine.pulumi_cli.layout import Layout
-from cloudgpu.engine.pulumi_cli.recovery import notes_in
+from cloudgpu.engine.pulumi_cli import installation as layouts
+from cloudgpu.engine.pulumi_cli.installation import Layout
+from cloudgpu.engine.pulumi_cli.state import notes_in
 
 
 def test_truncated_incomplete_note_still_means_incomplete(tmp_path):

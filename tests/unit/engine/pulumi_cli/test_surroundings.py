@@ -13,9 +13,8 @@ import pytest
 from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.pulumi_cli import installation
-from cloudgpu.engine.pulumi_cli.factory import cli_environment
-from cloudgpu.engine.pulumi_cli.installation import find_pulumi_cli, install
-from cloudgpu.engine.pulumi_cli.layout import Layout, stack_name
+from cloudgpu.engine.pulumi_cli.engine import cli_environment
+from cloudgpu.engine.pulumi_cli.installation import Layout, find_pulumi_cli, install, stack_name
 from cloudgpu.errors import ConnectError, StateError, UsageError
 from cloudgpu.paths import bundled_folder
 from cloudgpu.processes import process_start

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.rehearsal.nodes.boot import images
+from cloudgpu.rehearsal.nodes import images
 from cloudgpu.rehearsal.nodes.programs import sftp, standin
 
 

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.nodes import addresses, record
-from cloudgpu.rehearsal.nodes.boot import images
-from cloudgpu.rehearsal.nodes.boot.console import Console
+from cloudgpu.rehearsal.nodes import addresses, images, record
+from cloudgpu.rehearsal.nodes.record import Console
 from cloudgpu.rehearsal.nodes.values import NodeSpec, spec_from_json, spec_to_json
 from cloudgpu.rehearsal.nodes.visible_paths import find_visible_paths
 

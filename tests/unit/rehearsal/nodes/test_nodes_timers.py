@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.rehearsal.faults.node_faults import NodeFault
+from cloudgpu.rehearsal.faults.node_faults import NodeFault, NodeFaults
 from cloudgpu.rehearsal.nodes import processes, record
-from cloudgpu.rehearsal.nodes.faults import NodeFaults
 from cloudgpu.rehearsal.nodes.record import StoredRecord, Timer
 from cloudgpu.rehearsal.nodes.servers.metadata import SPOT_RECLAIM_REASON
 from cloudgpu.rehearsal.nodes.values import NodeSpec

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.rehearsal.nodes.boot.boot import UserData, UserDataPart, parse
+from cloudgpu.rehearsal.nodes.boot import UserData, UserDataPart, parse
 
 _MIME = b"""Content-Type: multipart/mixed; boundary="XX"
 MIME-Version: 1.0

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cloudgpu.rehearsal.nodes.boot.boot import parse
+from cloudgpu.rehearsal.nodes.boot import parse
 
 MIB = 1 << 20
 

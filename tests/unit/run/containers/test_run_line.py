@@ -9,10 +9,10 @@ import pytest
 from cloudgpu.launch.containers import DockerEngine
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.ranks import NodeFile, NodeLaunch, RankLaunch
-from cloudgpu.node.agent.containers.net_plugin import SCRIPT
+from cloudgpu.node.agent.transport import PLUGIN_SCRIPT
 from cloudgpu.node.containers import BindMount
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.run.containers.requests import NodeImage, NodeRunPaths, container_start_fields
+from cloudgpu.run.containers import NodeImage, NodeRunPaths, container_start_fields
 from cloudgpu.run.job import Job
 
 IMAGE = NodeImage(
@@ -141,7 +141,7 @@ def test_plugin_is_looked_for_through_the_entry_point_where_nccl_would_use_efa(w
     assert (told is not None) == checked
     if told is not None:
         assert told == [*told[: len(head)], f"{RUN}/work", "--env-file", f"{RUN}/net-plugin.names",
-                        "cloudgpu-plain-abc-1", *IMAGE.entrypoint, "sh", "-c", SCRIPT]  # fmt: skip
+                        "cloudgpu-plain-abc-1", *IMAGE.entrypoint, "sh", "-c", PLUGIN_SCRIPT]  # fmt: skip
 
 
 def test_each_rank_is_executed_through_the_image_entry_point():

@@ -7,14 +7,14 @@ import pytest
 
 from cloudgpu.launch.containers import DockerEngine
 from cloudgpu.launch.inventory import Inventory
-from cloudgpu.node.agent.containers.setup_image import kept_config
+from cloudgpu.node.agent.containers.image import kept_config
 from cloudgpu.node.agent.environments.setup import _read
 from cloudgpu.node.agent.untrusted_data import AgentError
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.containers.requests import NodeImage, container_start_fields, node_run_paths
+from cloudgpu.run.containers import NodeImage, container_start_fields, node_run_paths
 from cloudgpu.run.job import Job
-from cloudgpu.run.setup import _ENTER, ImageSetup
+from cloudgpu.run.stage import _ENTER, ImageSetup
 from tests.fake_host import FakeHost
 from tests.unit.run.containers.test_run_line import IMAGE, LAUNCH, node
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.app.clusters.status import list_cluster_statuses
 from cloudgpu.aws.ec2.billing_times import Lifetime
-from cloudgpu.aws.session.server_time import ServerTime
+from cloudgpu.aws.session.session import ServerTime
 from cloudgpu.backends.aws.clusters.ledger_rows import record_node_ends
 from cloudgpu.backends.aws.sweep.sweep import AccountSweep
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling

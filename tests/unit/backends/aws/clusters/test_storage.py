@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.aws.session.server_time import ServerTime
+from cloudgpu.aws.session.session import ServerTime
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
 from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.lifecycle.results import DeletionResult

@@ -1,1 +1,0 @@
-"""Prices, quotas, and the zones that offer each instance type."""

@@ -1,1 +1,0 @@
-"""SSH access to nodes for a command: authorize the caller, and log in."""

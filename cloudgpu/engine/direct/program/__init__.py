@@ -1,1 +1,0 @@
-"""Run a Pulumi program in this process, in place of the Pulumi CLI."""

@@ -1,1 +1,0 @@
-"""Launchers, one module each: they compute the command and environment of every rank."""

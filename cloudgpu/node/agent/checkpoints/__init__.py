@@ -1,1 +1,0 @@
-"""Upload checkpoints to S3 during a run, and outputs after it."""

@@ -1,1 +1,0 @@
-"""The boot of a node: base image, user data and console."""

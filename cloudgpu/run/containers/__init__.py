@@ -1,1 +1,0 @@
-"""Provide the container images of a run, and build the requests that start its containers."""
