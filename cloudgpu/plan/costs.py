@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import ROUND_CEILING, Decimal
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from cloudgpu import bounds
 from cloudgpu.catalog.prices import HOURS_PER_MONTH, ItemKind, Price, other_price
 from cloudgpu.decoding import decode_as
 from cloudgpu.plan.named_resources import Lookups
@@ -34,7 +33,7 @@ class CostItem:
     count: int
     what: str
     """Description of what is counted, for example `disks of 200 GiB (gp3)`."""
-    usd: Annotated[Decimal, bounds.usd] | None
+    usd: Decimal | None
     """Price in USD of all `count` items together, for the period in `per`; None if no price is known."""
     priced_on: date | None
     """Date on which the price was read; None if the price is unknown or comes from the inventory."""

@@ -5,12 +5,12 @@ The fields of all three parts are at the top level of a cluster's file, where ea
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any, Final, Literal
 
 from cloudgpu import bounds
+from cloudgpu.catalog.prices import ItemKind
 from cloudgpu.decoding import decode_as
-from cloudgpu.plan.costs import CostItem
 from cloudgpu.state.documents import StateFile
 from cloudgpu.state.storage_records import AttachedStorage
 from cloudgpu.targets import is_simulated
@@ -19,8 +19,22 @@ ClusterState = Literal["making", "up", "ending", "damaged"]
 """`damaged` is never written; it is the state of a record that cannot be read."""
 
 
+@dataclass(frozen=True)
+class _CostRow:
+    """A row of `ClusterPlacement.beside`, as `CostItem.from_json` parses it."""
+
+    kind: ItemKind
+    count: int
+    what: str
+    usd: Annotated[str, bounds.usd] | None
+    priced_on: date | None
+    source: str
+    per: Literal["hour", "once", "month"]
+    whole_hours: bool
+
+
 def _cost_row(row: Mapping[str, Any]) -> None:
-    CostItem.from_json(row)
+    decode_as(_CostRow, row)
 
 
 def _optional_amount(text: str) -> None:
