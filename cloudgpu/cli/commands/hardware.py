@@ -19,7 +19,7 @@ from cloudgpu.cli import completion
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.lazy import StrictOptions
 from cloudgpu.cli.options.shared import Json, On, integer_parser
-from cloudgpu.cli.render.gpu import profile_json, profile_lines
+from cloudgpu.cli.render.gpu_details import profile_json, profile_lines
 from cloudgpu.cli.render.gpus import gpu_search_json, gpu_search_lines
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines

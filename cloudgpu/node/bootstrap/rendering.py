@@ -1,24 +1,20 @@
-"""Render the bootstrap script of an Ubuntu node, with the steps that mount storage. Pure: no I/O.
+"""Render the bootstrap script of an Ubuntu node. Pure: no I/O.
 
 The script is the second part of the user data; the first part arms the expiry timer. The script prefixes system paths
-with `${CLOUDGPU_NODE_ROOT:-}`, so that it also runs on simulated nodes without a separate file system. The steps that
-mount storage run at every boot.
+with `${CLOUDGPU_NODE_ROOT:-}`, so that it also runs on simulated nodes without a separate file system.
 """
 
 import base64
 import gzip
 import re
-import shlex
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Final
 
 from cloudgpu.catalog.catalog import driver_for
 from cloudgpu.catalog.hardware import NVSWITCH_GPUS
-from cloudgpu.node.mounts import LUSTRE, MOUNTPOINT_PACKAGE, NFS, lustre_source, s3_endpoint
-from cloudgpu.recipe.sources import StorageKind
+from cloudgpu.node.bootstrap.storage_mounts import Mount, mount_functions
 
 EFA_INSTALLER = "1.50.0"
 """EFA installer version, the same as in AWS's machine images of September 2026."""
@@ -46,102 +42,6 @@ exec sh "$state_dir/bootstrap.sh"
 _COLUMNS = 900
 """Few line feeds, because they count toward the limit, too; MIME allows 998 characters a line."""
 _COMMENT_LINE = re.compile(r"^[ \t]*#(?!!).*\n", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Mount:
-    """A storage mount: a file system, volume or bucket and its mount point.
-
-    Attributes:
-        source: DNS name of a file system, ID of a volume, or name of a bucket.
-        mount_name: Mount name of a Lustre file system.
-        client: Program that mounts a bucket.
-    """
-
-    name: str
-    kind: StorageKind
-    to: str
-    source: str
-    region: str
-    read_only: bool = False
-    mount_name: str = ""
-    client: str = "mount-s3"
-
-    @property
-    def step(self) -> str:
-        """Name of the bootstrap step that mounts the storage."""
-        return f"mount_{self.name.replace('-', '_')}"
-
-
-def parse_kind(text: str) -> StorageKind:
-    """Return the storage kind that a tag value specifies."""
-    for kind in _LINES:
-        if kind == text:
-            return kind
-    message = f"unknown kind of storage {text!r}"
-    raise ValueError(message)
-
-
-def mount_functions(mount: Mount) -> str:
-    """Return the shell functions that check and perform the mount."""
-    where = f'"$root"{shlex.quote(mount.to)}'
-    body = [*_LINES[mount.kind](mount, where)]
-    if not mount.read_only and mount.kind != "s3":
-        body.append(f"open_to_all {where}")
-    action = "\n".join(f"  {line}" for line in body)
-    return (
-        f"# {mount.name}: {mount.kind} at {mount.to}\n"
-        f"check_{mount.step}() {{\n  mountpoint -q {where}\n}}\n\n"
-        f"do_{mount.step}() {{\n  mkdir -p {where}\n{action}\n}}\n"
-    )
-
-
-def volume_device_path(volume_id: str) -> str:
-    """Return a volume's device path on a Nitro node. The path does not depend on the NVMe controller number."""
-    return f"/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_{volume_id.replace('-', '')}"
-
-
-def _efs(mount: Mount, where: str) -> Iterator[str]:
-    yield "command -v mount.nfs4 || packages nfs-common"
-    yield f"mount -t nfs4 -o {NFS}{_read_only(mount)} {shlex.quote(f'{mount.source}:/')} {where}"
-
-
-def _lustre(mount: Mount, where: str) -> Iterator[str]:
-    source = shlex.quote(lustre_source(mount.source, mount.mount_name))
-    yield f"mount -t lustre -o {LUSTRE}{_read_only(mount)} {source} {where}"
-
-
-def _ebs(mount: Mount, where: str) -> Iterator[str]:
-    disk = shlex.quote(volume_device_path(mount.source))
-    yield f'appears "$root"{disk}'
-    if not mount.read_only:
-        yield f'format_if_empty "$root"{disk}'
-    yield f'mount -o noatime{_read_only(mount)} "$root"{disk} {where}'
-
-
-def _s3(mount: Mount, where: str) -> Iterator[str]:
-    bucket, region = shlex.quote(mount.source), shlex.quote(mount.region)
-    if mount.client == "s3fs":
-        site = shlex.quote(s3_endpoint(mount.region))
-        options = f'-o iam_role="$(role_of_node)" -o allow_other -o umask=0000 -o endpoint={region} -o url={site}'
-        yield "command -v s3fs || packages s3fs curl"
-        yield f"s3fs {bucket} {where} {options}{' -o ro' if mount.read_only else ''}"
-        return
-    rights = "--read-only" if mount.read_only else "--allow-delete --allow-overwrite"
-    yield f"command -v mount-s3 || package_from {MOUNTPOINT_PACKAGE}"
-    yield (f"mount-s3 --allow-other {rights} --dir-mode 0777 --file-mode 0666 --region {region} {bucket} {where}")
-
-
-_LINES: Final[Mapping[StorageKind, Callable[[Mount, str], Iterator[str]]]] = {
-    "efs": _efs,
-    "lustre": _lustre,
-    "ebs": _ebs,
-    "s3": _s3,
-}
-
-
-def _read_only(mount: Mount) -> str:
-    return ",ro" if mount.read_only else ""
 
 
 @dataclass(frozen=True)

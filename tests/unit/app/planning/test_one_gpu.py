@@ -10,7 +10,7 @@ from cloudgpu.catalog import load
 from cloudgpu.catalog.compatibility import find_gpu, profile, supports_gpu
 from cloudgpu.catalog.compatibility import software as known_software
 from cloudgpu.cli.main import main
-from cloudgpu.cli.render.gpu import format_version_range, profile_json, profile_lines
+from cloudgpu.cli.render.gpu_details import format_version_range, profile_json, profile_lines
 from cloudgpu.errors import RecipeError
 from tests.screens import screens
 
