@@ -170,7 +170,8 @@ def test_long_listing_is_never_in_memory_as_a_whole() -> None:
     assert sum(1 for _ in fetch._listed(ScriptedNode(Output(messages())), "/work", [], [])) == 20_000
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert most < 1_200_000  # the listing has 5 MB
+    # The listing has 5 MB, and 9 once it is decoded. Threads that earlier tests have left may allocate, too.
+    assert most < 2_500_000
 
 
 @pytest.mark.parametrize("entries", [[], [["a", 0, 0, 0, "x", 0]] * 500])
