@@ -58,6 +58,11 @@ class AttachedStorage:
     ends: bool
     id: str = ""
 
+    @property
+    def shared(self) -> bool:
+        """Whether the storage outlives clusters and may be mounted by several, so that it keeps its recipe's name."""
+        return self.name == self.called
+
 
 def unique_name(storage: Storage, token: str) -> str:
     """Return the name to use for a recipe's storage.

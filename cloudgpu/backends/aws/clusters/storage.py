@@ -43,13 +43,18 @@ class ClusterStorage:
         record = self._delete_elsewhere(record, candidate)
         if not recipe.storage:
             return record, NO_STORAGE
+        recorded = {row.name for row in record.placement.storage}
         storage_in_region = self._stored_in(candidate.region)
         rows = tuple(_row(storage, record, candidate, storage_in_region) for storage in recipe.storage)
         record = self.context.records.save_cluster(_with_storage(record, rows), self.context.clock.now())
         _refuse_own_vpc(rows, candidate, existing)
         network = _NewNetwork(candidate, existing, {**(planned or {}), **_own_subnet(candidate)})
-        if self._create_missing(recipe, record, network, storage_in_region):
+        created = self._create_missing(recipe, record, network, storage_in_region)
+        if created:
             storage_in_region = self._stored_in(candidate.region)
+        # Another command may have created the storage since the search. Its data must outlive a failure of this one.
+        foreign = {name for name, made in created.items() if not made and name not in recorded}
+        rows = tuple(replace(row, ends=row.ends and not (row.shared and row.name in foreign)) for row in rows)
         found = [_find_existing(row, candidate, storage_in_region) for row in rows]
         pairs = zip(rows, found, strict=True)
         rows = tuple(replace(row, id=stored.data.id if stored.data else "") for row, stored in pairs)
@@ -69,15 +74,32 @@ class ClusterStorage:
     def end(self, record: ClusterRecord) -> StorageOutcome:
         """Delete the cluster's storage that is marked for deletion. Return the deleted and the retained storage.
 
-        The nodes must be terminated first.
+        The nodes must be terminated first. Storage that outlives clusters is marked until this cluster has started,
+        and stays if somebody else has begun to use it.
         """
-        ending = [(row.name, row.region) for row in record.placement.storage if row.ends]
+        staying = [
+            row for row in record.placement.storage if not row.ends or (row.shared and self._is_used(record, row))
+        ]
+        ending = [(row.name, row.region) for row in record.placement.storage if row not in staying]
         _all_or_raise(ending, lambda name, region: self._delete(record, name, region))
-        staying = [row for row in record.placement.storage if not row.ends]
         kept = [
             kept for region in sorted({row.region for row in staying}) for kept in self._kept(record, region, staying)
         ]
         return StorageOutcome(tuple(name for name, _ in ending), tuple(kept))
+
+    def _is_used(self, record: ClusterRecord, row: AttachedStorage) -> bool:
+        """Return True if another recorded cluster mounts the storage, or if it is a bucket that contains data.
+
+        Other storage in use is recognized by the instances that use it when it is deleted.
+        """
+        others = [other for other in self.context.records.clusters() if other.name != record.name]
+        mounted = [other.name for other in others if (row.name, row.region) in _places(other)]
+        stored = self._stored_in(row.region).get(row.name) if row.kind == "s3" and not mounted else None
+        has_data = stored is not None and stored.data is not None and stored.data.size_gib != 0
+        if mounted or has_data:
+            why = f"cluster {mounted[0]} uses it" if mounted else "it contains data"
+            self.context.emit(Note(f"storage {row.name} is not deleted: {why}"))
+        return bool(mounted) or has_data
 
     def _kept(self, record: ClusterRecord, region: str, staying: Sequence[AttachedStorage]) -> list[RetainedResource]:
         """Return the storage that is retained in one region, with an unknown cost if the region cannot be queried."""
@@ -113,6 +135,8 @@ class ClusterStorage:
         """Delete unused storage that was created for an earlier candidate in another zone or region."""
         elsewhere = [row for row in record.placement.storage if row.ends and not _is_near(row, candidate)]
         for row in elsewhere:
+            if row.shared and self._is_used(record, row):
+                continue
             self.context.emit(
                 Note(f"deleting unused storage {row.name} in {row.zone or row.region}; the nodes will run elsewhere")
             )
@@ -125,16 +149,15 @@ class ClusterStorage:
         record: ClusterRecord,
         network: "_NewNetwork",
         storage_in_region: Mapping[str, TaggedStorage],
-    ) -> bool:
-        """Create the missing storage. Return True if any storage was created."""
-        created = False
+    ) -> dict[str, bool]:
+        """Create the missing storage. Return its names, and whether this call created it or found that it exists."""
+        created = {}
         for storage, row in zip(recipe.storage, record.placement.storage, strict=True):
             if storage.make is not None and (row.ends or row.name not in storage_in_region):
                 self.context.emit(Note(f"creating storage {row.name} ({row.kind}) in {row.zone or row.region}"))
                 request = _storage_request(storage, storage.make, row, record.name, network.existing)
                 request = replace(request, subnets=self._subnets(request, network))
-                self._manager(record.identity.team).create(request)
-                created = True
+                created[row.name] = self._manager(record.identity.team).create(request).made
         return created
 
     def _subnets(self, request: StorageRequest, network: "_NewNetwork") -> dict[str, str]:
@@ -211,9 +234,12 @@ def clear_deletion_marks(record: ClusterRecord) -> ClusterRecord:
 
     The cluster is running, so users may write data to the storage from now on.
     """
-    temporary = {row.called for row in record.placement.storage if row.name != row.called}
-    rows = [replace(row, ends=row.ends and row.called in temporary) for row in record.placement.storage]
+    rows = [replace(row, ends=row.ends and not row.shared) for row in record.placement.storage]
     return _with_storage(record, rows)
+
+
+def _places(record: ClusterRecord) -> set[tuple[str, str]]:
+    return {(row.name, row.region) for row in record.placement.storage}
 
 
 def _with_storage(record: ClusterRecord, rows: Sequence[AttachedStorage]) -> ClusterRecord:

@@ -168,6 +168,50 @@ def test_kept_storage_is_deleted_only_if_cluster_never_ran(cluster_storage, stor
     assert stores.there == []
 
 
+def test_kept_storage_that_another_cluster_began_to_use_outlives_a_failed_launch(
+    cluster_storage, stores, new_cluster, make, workspace
+):
+    record, candidate = new_cluster
+    first, _ = cluster_storage.ready(recipe(make, KEPT), record, candidate, {})
+    other = replace(record, identity=replace(record.identity, name="other", token="t2"))
+    cluster_storage.ready(recipe(make, KEPT), workspace.context.records.save_cluster(other, START), candidate, {})
+    ended = cluster_storage.end(first)
+    assert (ended.ended, [storage.name for storage in ended.kept]) == ((), ["kept"])
+    assert names(stores) == ["kept"]
+    elsewhere = replace(candidate, zone="us-east-1d")
+    with pytest.raises(StateError, match="is in us-east-1c"):
+        cluster_storage.ready(recipe(make, KEPT), first, elsewhere, {})
+    assert names(stores) == ["kept"]
+
+
+@pytest.mark.parametrize(("size", "left"), [(Decimal(0), []), (Decimal(1), ["kept"]), (None, ["kept"])])
+def test_kept_bucket_outlives_a_failed_launch_if_it_contains_data(
+    cluster_storage, stores, new_cluster, make, size, left
+):
+    bucket = {**KEPT, "make": {"kind": "s3"}}
+    record, _ = cluster_storage.ready(recipe(make, bucket), *new_cluster, {})
+    (created,) = stores.there
+    stores.there = [replace(created, parts=(replace(created.data, size_gib=size), *created.parts[1:]))]
+    cluster_storage.end(record)
+    assert names(stores) == left
+
+
+def test_kept_storage_that_another_command_created_in_the_meantime_is_not_deleted(
+    cluster_storage, stores, new_cluster, make, monkeypatch
+):
+    create = StorageManager.create
+
+    def create_after_another_command(manager, request):
+        create(manager, request)
+        return create(manager, request)
+
+    monkeypatch.setattr(StorageManager, "create", create_after_another_command)
+    record, _ = cluster_storage.ready(recipe(make, KEPT), *new_cluster, {})
+    assert [row.ends for row in record.placement.storage] == [False]
+    cluster_storage.end(record)
+    assert names(stores) == ["kept"]
+
+
 def test_kept_storage_of_another_cluster_is_attached_and_not_deleted(cluster_storage, stores, new_cluster, make):
     stores.there = [tagged_storage("kept", "ebs", "us-east-1c", owner="bob")]
     record, _ = cluster_storage.ready(recipe(make, KEPT), *new_cluster, {})
