@@ -69,10 +69,13 @@ class ClusterOperations(Protocol):
         keep_on_failure: bool = False,
         retry_s: int = 0,
     ) -> ProvisionedCluster:
-        """Create a cluster. If it already exists, verify that it matches the plan and make no changes."""
+        """Create a cluster. If it already exists, return it as `reuse` does."""
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
-        """Return a running cluster after verifying that it matches the plan and that all of its nodes are running."""
+        """Return a running cluster after verifying that it matches the plan and that all of its nodes are running.
+
+        The caller's address and the S3 locations of the plan's recipe are allowed, if they are not yet.
+        """
 
     def delete(self, name: str, default_region: str) -> DeletionResult:
         """Delete a cluster and verify that nothing is left. Succeed if there is nothing to delete."""

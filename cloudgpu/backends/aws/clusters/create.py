@@ -16,6 +16,7 @@ from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh, update_in_p
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
 from cloudgpu.backends.aws.clusters.verified_deletion import delete_by_journal
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling, name_in_use_error
+from cloudgpu.backends.billing.cost_ledger import lenient
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
 from cloudgpu.backends.lifecycle.credential_wait import CredentialWait
 from cloudgpu.backends.lifecycle.deletion import delete_after_failure
@@ -101,13 +102,13 @@ class Provisioning:
         self._context = context
         self._requester = requester
         self._billing = ClusterBilling(context)
-        self._teardown = Teardown(context)
+        self._teardown = Teardown(replace(context, ledger=lenient(context.ledger)))
         self._attempts = CandidateLauncher(context, requester.public_key)
 
     def up(
         self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False, retry_s: int = 0
     ) -> ProvisionedCluster:
-        """Create a cluster. If it already exists, verify it and make no changes.
+        """Create a cluster. If it already exists, verify it, and allow it what `reuse_cluster` allows.
 
         With `retry_s`, retry for that many seconds while there is no capacity. Every round creates a cluster record
         with a new token and expiry, so that waiting neither shortens the cluster's lifetime nor raises its worst-case

@@ -37,11 +37,11 @@ class Teardown:
 
     def down(self, name: str, default_region: str) -> DeletionResult:
         """Delete a cluster, whether recorded or found only by a tag search. Succeed if there is nothing to delete."""
-        ended = self.delete(name, default_region)
-        check_recorded(self._context, ended, f"cluster {name} is deleted, verified by tag search")
+        ended = self.delete_unchecked(name, default_region)
+        self._check_recorded(ended)
         return ended
 
-    def delete(self, name: str, default_region: str) -> DeletionResult:
+    def delete_unchecked(self, name: str, default_region: str) -> DeletionResult:
         """Delete a cluster like `down`, but let the caller check whether the deletion could be recorded."""
         with hold_lease_to_delete(self._context, require_cluster_name(name)):
             record = self._recorded(name)
@@ -54,7 +54,12 @@ class Teardown:
 
         Delete only resources tagged with the cluster's token, and do not cancel the cluster's runs.
         """
-        return self._end(record, after_launch=True)
+        ended = self._end(record, after_launch=True)
+        self._check_recorded(ended)
+        return ended
+
+    def _check_recorded(self, ended: DeletionResult) -> None:
+        check_recorded(self._context, ended, f"cluster {ended.cluster} is deleted, verified by tag search")
 
     def _end(self, record: ClusterRecord, *, after_launch: bool) -> DeletionResult:
         """Delete a recorded cluster."""
@@ -115,7 +120,7 @@ class Teardown:
             deletes=self._is_own,
             bills=self._is_own,
             rows=lambda: self._billing.rows_without_record(name),
-            has_nodes=any(resource.kind in NODE_KINDS for resource in owned),
+            has_nodes=bool(result.failures) or any(resource.kind in NODE_KINDS for resource in owned),
             seen=(*owned, *filter(self._is_own, result.terminated)),
             failed=result.failures,
         )

@@ -15,6 +15,7 @@ from cloudgpu.backends.aws.clusters.ledger_rows import record_node_ends, restore
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh
 from cloudgpu.backends.aws.engines import stack_of
 from cloudgpu.backends.base import ClusterOperations
+from cloudgpu.backends.billing.cost_ledger import lenient
 from cloudgpu.backends.billing.missing_rows import rows_of
 from cloudgpu.backends.lifecycle.launch_request import Requester, new_record
 from cloudgpu.backends.lifecycle.results import DeletionResult, ExtensionResult, ProvisionedCluster, ResourceForecast
@@ -50,17 +51,17 @@ class CloudClusters(ClusterOperations):
         keep_on_failure: bool = False,
         retry_s: int = 0,
     ) -> ProvisionedCluster:
-        """Create a cluster. If it already exists, verify that it matches the plan and make no changes."""
+        """Create a cluster, or verify that the existing one matches the plan, as `reuse` does."""
         provisioning = Provisioning(self.context, requester)
         return provisioning.up(plan, name, run_id=run_id, keep_on_failure=keep_on_failure, retry_s=retry_s)
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
-        """Verify that a running cluster matches the plan, open port 22 to the caller, and return the cluster."""
+        """Verify a running cluster, and allow the caller's address and the S3 locations of the plan's recipe."""
         return reuse_cluster(self.context, name, plan)
 
     def delete(self, name: str, default_region: str) -> DeletionResult:
         """Delete a cluster and verify by a tag search that nothing is left."""
-        return Teardown(self.context).down(name, default_region)
+        return Teardown(replace(self.context, ledger=lenient(self.context.ledger))).down(name, default_region)
 
     def extend(
         self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None

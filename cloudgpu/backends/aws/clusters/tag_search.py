@@ -1,6 +1,7 @@
 """Search for the resources of a cluster by tag, terminate its nodes, and delete what a search finds."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -207,8 +208,9 @@ class ShutdownWait:
 
     def _record_ends(self) -> None:
         ended = set(self._ids)
-        rows = self._context.ledger.entries(cluster=self._name, state="open")
-        record_node_ends(self._context, [row for row in rows if ended.issuperset(row.instance_ids)])
+        with suppress(CloudGpuError):  # the ends are recorded again with the rows, unless this command is interrupted
+            rows = self._context.ledger.entries(cluster=self._name, state="open")
+            record_node_ends(self._context, [row for row in rows if ended.issuperset(row.instance_ids)])
 
 
 def _is(nodes: Sequence[str]) -> str:

@@ -4,24 +4,25 @@
 about a cluster and may delete different resources. A `DeletionPlan` states both, and `VerifiedDeletion.carry_out`
 carries it out in this order:
 
-1. Note which NAT gateways and Elastic IPs still exist. If another program has deleted one, its end on the bill is an
-   estimate.
-2. Terminate the nodes in all regions concurrently, because they cost most. Recorded nodes are terminated by their IDs
+1. Terminate the nodes in all regions concurrently, because they cost most. Recorded nodes are terminated by their IDs
    even if the search fails. Bill the nodes whose launch response was lost, while AWS still lists them.
+2. Note which NAT gateways and Elastic IPs still exist. If another program has deleted one, its end on the bill is an
+   estimate.
 3. Delete what the record's journals list. A journal that cannot be read is replaced by the tag search.
-4. Delete what a tag search finds in each region and search again: only a search that finds nothing confirms that a
-   region is empty. IAM comes last, and only if no region has failed.
-5. If resources may exist that a search did not list yet (a launch without a response, an unreadable journal), wait
-   until a search would list them, and repeat step 4. Bill the nodes without a launch response that have terminated
-   since.
+4. If nodes may exist that a search did not list yet (a launch without a response, an unreadable journal), wait until a
+   search would list them. Nothing else is deleted before, because such a node uses the security group, and its expiry
+   schedule must end it if this process does not.
+5. Delete what a tag search finds in each region and search again: only a search that finds nothing confirms that a
+   region is empty. IAM comes last, and only if no region has failed. Bill the nodes without a launch response that
+   have terminated since.
 6. Close the ledger rows of the regions that are confirmed empty, even if other regions failed, because an empty region
    no longer costs anything.
-7. Delete the cluster's storage, which no node uses anymore.
+7. Delete the cluster's storage, unless the region of its nodes has failed, so that nodes may still use it.
 8. Raise one error for everything that failed. Only if there is none may the caller remove the record.
 
 An error in one region is collected in `RegionFailures`: the region is skipped from then on, and the other regions
-continue. No step depends on the state home or on the ledger, whose failures are reported after the deletion
-(`lifecycle/deletion.py`).
+continue. No step depends on the state home or on the ledger, which is lenient: their failures are reported after the
+deletion (`lifecycle/deletion.py`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,7 +66,7 @@ class DeletionPlan:
         answered: Regions whose launches all got a response, or whose journal lists those that got none.
         in_iam: Whether to delete the cluster's IAM resources.
         with_storage: Whether to delete the storage that was created for the cluster.
-        has_nodes: False if a search in all regions, which made the plan, found no node to terminate.
+        has_nodes: False if a search of all regions, which made the plan, succeeded and found no node to terminate.
         seen: Nodes that this search found, including terminated nodes.
         failed: Region -> error of this search.
     """
@@ -196,15 +197,15 @@ class VerifiedDeletion:
         failures.add_all(plan.failed)
         rows = plan.rows()
         opened = {row.spending.entry_id for row in rows if row.state == "open"}
-        closing = LedgerCloser.started(self._context, rows)
         orphans, shutting_down = self._end_nodes(plan, failures)
+        closing = LedgerCloser.started(self._context, rows)
         unreadable = self._delete_by_journals(plan, shutting_down, failures)
-        orphans += self._delete_remaining(plan, failures)
         unanswered = [
             row for row in unconfirmed_launches(rows) if row.spending.region not in plan.answered - unreadable
         ]
-        if wait_for_launches(self._context, unanswered, started_at) or self._settle(unreadable):
-            orphans += self._delete_remaining(plan, failures)
+        if not wait_for_launches(self._context, unanswered, started_at):
+            self._settle(unreadable)
+        orphans += self._delete_remaining(plan, failures)
         self._bill_terminated_nodes(plan, failures)
         empty = [region for region in plan.regions if region not in failures]
         closing.close(row for row in plan.rows() if row.spending.entry_id in opened and row.spending.region in empty)
@@ -256,11 +257,10 @@ class VerifiedDeletion:
                     ended += self._tags.empty_region(plan.name, region, plan.deletes)
         return tuple(ended)
 
-    def _settle(self, unreadable: frozenset[str]) -> bool:
-        """Wait until a tag search would list what the unreadable journals list. Return False if there are none."""
+    def _settle(self, unreadable: frozenset[str]) -> None:
+        """Wait until a tag search would list what the unreadable journals list."""
         if unreadable:
             self._context.clock.sleep(1.0 if is_simulated(self._context.cloud.target) else _SETTLE_S)
-        return bool(unreadable)
 
     def _bill_terminated_nodes(self, plan: DeletionPlan, failures: RegionFailures) -> None:
         """Bill the nodes whose launch response was lost and that have terminated without this deletion."""
@@ -276,8 +276,9 @@ class VerifiedDeletion:
         """Delete the temporary storage of the cluster, by its record or by the tags in the `searched` regions."""
         storage, outcome = ClusterStorage(self._context), NO_STORAGE_OUTCOME
         if plan.with_storage and plan.record is not None:
-            with failures.guard(plan.record.placement.region):
-                outcome = storage.end(plan.record)
+            if plan.record.placement.region not in failures:
+                with failures.guard(plan.record.placement.region):
+                    outcome = storage.end(plan.record)
         elif plan.with_storage and searched:
             with failures.guard(searched[0]):
                 outcome = storage.delete_unrecorded(plan.name, searched)

@@ -214,7 +214,9 @@ class AccountSweep:
         record = self._context.records.last_known(resource.cluster)
         if record is not None and record.identity.token == resource.token and record.state != "damaged":
             # The journal may list resources that the tag search does not find.
-            self._unsaved.extend(Teardown(self._context).delete(resource.cluster, self._default_region).unsaved)
+            self._unsaved.extend(
+                Teardown(self._context).delete_unchecked(resource.cluster, self._default_region).unsaved
+            )
         else:
             VerifiedDeletion(self._context).carry_out(self._plan_of(resource))
 

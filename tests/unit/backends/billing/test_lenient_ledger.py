@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.backends.aws.clusters.delete import Teardown
 from cloudgpu.backends.billing.cost_ledger import LenientLedger
-from cloudgpu.errors import LedgerError
+from cloudgpu.errors import CloudError, LedgerError, TeardownError
 
 
 def damaged():
@@ -40,6 +40,27 @@ def test_down_deletes_cluster_and_reports_the_damaged_ledger(workspace, make, fa
     assert (ended.usd, ended.estimated) == (Decimal("62.424") / 60, False)
     assert workspace.ledger.entries(state="open") == ()
     assert workspace.records.clusters() == []
+
+
+def test_failed_launch_is_cleaned_up_although_the_ledger_failed_meanwhile(workspace, make, monkeypatch):
+    """`up` needs the ledger before it launches, and must not need it to terminate the nodes."""
+
+    def launched(stack):
+        (row,) = workspace.ledger.entries(cluster="mine")
+        tags = {"cloudgpu:owner": "ann", "cloudgpu:token": row.spending.entry_id.partition("/")[0]}
+        workspace.cloud.orphans = [make.thing("instance", "i-1", "us-east-1", tags)]
+        for name in ("entries", "close", "launched", "part_ended"):
+            monkeypatch.setattr(type(workspace.ledger), name, lambda *_, **__: damaged())
+
+    workspace.cloud.before_up = launched
+    workspace.cloud.refusals = {"us-east-1c": CloudError("the launch failed")}
+    with pytest.raises(TeardownError) as caught:
+        workspace.provisioning.up(make.plan(make.candidate()), "mine")
+    assert workspace.cloud.orphans == []
+    assert caught.value.message == (
+        "the launch failed; and the cleanup failed: cluster mine is deleted, verified by tag search, but its ledger "
+        "rows are not closed: the ledger is damaged"
+    )
 
 
 def test_down_closes_rows_of_an_intact_ledger(workspace, make):

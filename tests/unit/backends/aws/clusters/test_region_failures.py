@@ -8,7 +8,9 @@ import pytest
 from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
+from cloudgpu.backends.aws.clusters.storage import ClusterStorage
 from cloudgpu.backends.aws.clusters.verified_deletion import RegionFailures
+from cloudgpu.backends.storage import NO_STORAGE_OUTCOME
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import AuthError, CloudError, StateError, TeardownError, renewable_cause
 from tests.cluster_records import changed
@@ -62,6 +64,35 @@ def test_recorded_nodes_are_terminated_by_id_if_search_fails(workspace, make):
     assert ("terminate", "us-east-1", record.placement.instance_ids) in workspace.cloud.calls
     assert {line.partition(":")[0] for line in caught.value.left} == {"us-east-1", "us-west-2"}
     assert len(workspace.ledger.entries(state="open")) == 1
+
+
+def test_nodes_are_terminated_although_the_search_that_looked_for_them_failed(workspace, make):
+    record = moved(workspace, make)
+    workspace.home.cluster("demo").record.unlink()
+    workspace.home.cluster("demo").journal("us-west-2").write_text("")
+    workspace.cloud.orphans = [make.thing("instance", "i-west", "us-west-2", own(record))]
+    search, failures = workspace.cloud.search, [DENIED]
+
+    def fails_once(cluster, wanted):
+        if "us-west-2" in wanted and failures:
+            raise failures.pop()
+        return search(cluster, wanted)
+
+    workspace.cloud.search = fails_once
+    with pytest.raises(TeardownError, match="not confirmed deleted in us-west-2"):
+        workspace.teardown.down("demo", "us-east-1")
+    assert workspace.cloud.orphans == []
+
+
+@pytest.mark.parametrize(("region", "ended"), [("us-east-1", []), ("us-west-2", ["demo"])])
+def test_storage_stays_while_nodes_may_use_it(workspace, make, monkeypatch, region, ended):
+    moved(workspace, make)
+    failing(workspace, region)
+    seen = []
+    monkeypatch.setattr(ClusterStorage, "end", lambda _, record: seen.append(record.name) or NO_STORAGE_OUTCOME)
+    with pytest.raises(TeardownError):
+        workspace.teardown.down("demo", "us-east-1")
+    assert seen == ended
 
 
 def test_failed_iam_search_leaves_no_ledger_row_open(workspace, make):

@@ -110,6 +110,23 @@ def test_down_without_journal_waits_and_searches_again(killed, record):
 
 
 @pytest.mark.parametrize("record", [True, False], ids=["journal lost", "record and journal lost"])
+def test_down_keeps_the_schedule_until_a_node_can_no_longer_appear(killed, record):
+    """The schedule must end a late node if this process does not, and the node uses the security group."""
+    if not record:
+        lose_record(killed)
+    killed.cloud.orphans = [replace(node(killed), kind=kind) for kind in ("schedule-group", "security-group")]
+    release, released = killed.cloud.release, []
+
+    def watched(found, on_wait=None):
+        released.append((waited_s(killed), [one.kind for one in found]))
+        release(found, on_wait)
+
+    killed.cloud.release = watched
+    killed.teardown.down("demo", "us-east-1")
+    assert released == [(LAUNCH_SHOWS_S, ["schedule-group", "security-group"])]
+
+
+@pytest.mark.parametrize("record", [True, False], ids=["journal lost", "record and journal lost"])
 def test_down_deletes_and_bills_a_node_that_appears_late(killed, record):
     if not record:
         lose_record(killed)
