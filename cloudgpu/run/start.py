@@ -7,7 +7,8 @@ authorize the public key until the run ends, even if the caller disconnects.
 import posixpath
 import secrets as randomness
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -209,9 +210,25 @@ def _start_nodes(
 
     head, *rest = sorted(agents, key=lambda agent: agent.host.node.index)
     by_index = {agent.host.node.index: agent for agent in rest}
-    start_node(head)
-    try:
+    with _stop_after_failure(job, agents, harmless=AgentReplyError):  # an agent that refuses has started nothing
+        start_node(head)
+    with _stop_after_failure(job, agents):
         all_or_raise(run_on_all([agent.host for agent in rest], lambda host: start_node(by_index[host.node.index])))
+
+
+@contextmanager
+def _stop_after_failure(
+    job: Job, agents: Sequence[Agent], harmless: type[CloudGpuError] | tuple[()] = ()
+) -> Iterator[None]:
+    """Stop the run on all nodes if the block fails, unless with a `harmless` error.
+
+    After a lost connection, ranks may run that no record knows of, on data that is about to be released. After Ctrl-C,
+    the run is left to be followed by `attach`.
+    """
+    try:
+        yield
+    except harmless:
+        raise
     except CloudGpuError:
         _stop_started(job, agents)
         raise

@@ -210,19 +210,22 @@ class FollowedRun:
             BusyError: Another run was started on the nodes in the meantime, and the run neither waits nor shares.
             RemoteCommandError: An agent reported an error; the ranks that were already started have been stopped.
         """
-        with self._stages.stage("start"), release_datasets_on_failure(job, self._agents):
-            start_checkpoint_upload(job, self._agents, self._context.backend.bucket_service)
-            s3_transfers.start_uploads(job, self._agents, self._context.backend.bucket_service)
-            gang = describe_gang(rank_launches(job, self._agents, staged))
-            for line in filter(None, (container_line(job, self._agents, staged), *gang)):
-                self._context.emit(Note(line, detail=True))
-            own = sets_own_log(job.recipe) if watches_network(job.inventory) else ()
-            if own:
-                names = ", ".join(own)
-                self._context.emit(Note(f"the recipe sets {names}, so only the ranks' output shows the network"))
-            services = services_of(job.recipe, job.run_id, self._context.home)
-            require_free_ports(self._head(), services)
-            self._start_ranks(job, staged, {**secrets, **token_variables(services)}, busy)
+        with self._stages.stage("start"):
+            with release_datasets_on_failure(job, self._agents):
+                start_checkpoint_upload(job, self._agents, self._context.backend.bucket_service)
+                s3_transfers.start_uploads(job, self._agents, self._context.backend.bucket_service)
+                gang = describe_gang(rank_launches(job, self._agents, staged))
+                for line in filter(None, (container_line(job, self._agents, staged), *gang)):
+                    self._context.emit(Note(line, detail=True))
+                own = sets_own_log(job.recipe) if watches_network(job.inventory) else ()
+                if own:
+                    names = ", ".join(own)
+                    self._context.emit(Note(f"the recipe sets {names}, so only the ranks' output shows the network"))
+                services = services_of(job.recipe, job.run_id, self._context.home)
+                require_free_ports(self._head(), services)
+            # After Ctrl-C, ranks may run, and `attach` releases the datasets at their end.
+            with release_datasets_on_failure(job, self._agents, (CloudGpuError,)):
+                self._start_ranks(job, staged, {**secrets, **token_variables(services)}, busy)
             self._started = True
 
     def _start_ranks(self, job: Job, staged: Staged, secrets: Mapping[str, str], busy: BusyNodes) -> None:

@@ -217,10 +217,12 @@ def _progress_relay(agent: Agent, report: Report) -> Callable[[Mapping[str, Any]
 
 
 @contextmanager
-def release_datasets_on_failure(job: Job, agents: Sequence[Agent]) -> Iterator[None]:
-    """Release the datasets if the block fails or is interrupted, because the run will not reach its normal cleanup."""
+def release_datasets_on_failure(
+    job: Job, agents: Sequence[Agent], errors: tuple[type[BaseException], ...] = (CloudGpuError, KeyboardInterrupt)
+) -> Iterator[None]:
+    """Release the datasets if the block raises one of `errors`, because the run will not reach its normal cleanup."""
     try:
         yield
-    except (CloudGpuError, KeyboardInterrupt):
+    except errors:
         release_datasets(job, agents)
         raise

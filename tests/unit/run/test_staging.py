@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.errors import RemoteCommandError
+from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.run.agent import Agent, install_agent
+from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
 from cloudgpu.run.collect import collect
 from cloudgpu.run.data.copies import RemoteFile
 from cloudgpu.run.job import Job
@@ -173,6 +173,28 @@ def test_failed_start_on_any_node_stops_the_gang():
     with pytest.raises(RemoteCommandError, match=r"node 1 \(i-1\): no"):
         start(job(), [one, two], staged(), {})
     assert any(sent.text.endswith(" stop") for sent in one.host.sent)
+
+
+@pytest.mark.parametrize(
+    ("failure", "stopped"),
+    [(ConnectError("the connection was lost"), True), (KeyboardInterrupt(), False), (AgentReplyError("no"), False)],
+    ids=["lost connection", "Ctrl-C", "refusal"],
+)
+def test_start_without_a_response_of_the_head_node_stops_the_gang(monkeypatch, failure, stopped):
+    """Its ranks may run. An agent that refuses has started nothing, and after Ctrl-C `attach` follows the run."""
+    two = agents(2)
+    asked = []
+
+    def ask(agent, verb, request):
+        asked.append((agent.host.node.index, verb))
+        if verb == "start":
+            raise failure
+        return {}
+
+    monkeypatch.setattr(Agent, "ask", ask)
+    with pytest.raises(type(failure)):
+        start(job(), two, staged(), {})
+    assert sorted(asked) == [(0, "start"), *([(0, "stop"), (1, "stop")] if stopped else [])]
 
 
 def test_secrets_are_sent_by_stdin_only():

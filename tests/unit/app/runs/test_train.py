@@ -18,6 +18,7 @@ from cloudgpu.errors import (
     RemoteCommandError,
     TeardownError,
 )
+from cloudgpu.run.data import prepare
 from tests.fake_host import ScriptedResult
 
 
@@ -271,10 +272,13 @@ class TestInterrupts:
         gang.before.clear()
         assert watching.attach(outcome.record.run_id).record.state == "succeeded"
 
-    def test_ctrl_c_while_starting_leaves_the_run_attachable(self, workspace, gang, training, watching):
+    def test_ctrl_c_while_starting_leaves_the_run_attachable(self, workspace, gang, training, watching, monkeypatch):
+        released = []
+        monkeypatch.setattr(prepare, "release_datasets", lambda *_: released.append("datasets"))
         gang.before["start"] = self.ctrl_c
         outcome = training()
         assert outcome.record.state == "running"
+        assert released == []  # ranks may run and read them
         gang.before.clear()
         assert watching.attach(outcome.record.run_id).record.state == "succeeded"
 
