@@ -173,7 +173,7 @@ class Chunk:
     size: int
     raw: bytes
     times: tuple[tuple[int, int], ...] = ()
-    """End offsets and UTC milliseconds: see `log_times.Times`. Empty if unknown, or else for all of the bytes."""
+    """End offsets and UTC milliseconds: see `Times`. Empty if unknown, or else for all of the bytes."""
 
     @property
     def text(self) -> str:

@@ -1,4 +1,7 @@
-"""The fleet that launches either all nodes or none."""
+"""The fleet that launches either all nodes or none.
+
+With the direct engine, `cloudgpu/aws/resources/fleet.py` launches it; `cloudgpu/engine/direct/engine.py` has the route.
+"""
 
 from dataclasses import dataclass
 from typing import Any

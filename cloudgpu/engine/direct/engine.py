@@ -1,4 +1,10 @@
-"""The direct engine: runs or previews a Pulumi program in this process, with a journal instead of Pulumi state."""
+"""The direct engine: runs or previews a Pulumi program in this process, with a journal instead of Pulumi state.
+
+The route from `DirectEngine.up` to a call of AWS leaves what an editor can follow. `language_host.run_program` executes
+`infra/__main__.py`. Pulumi's SDK registers its resources (`infra/gpu_cluster/`) at `resource_monitor.Monitor`, whose
+`RegisterResource` passes each to `register.Registrar`. The handler of a type, such as `aws:ec2/fleet:Fleet`, is in the
+table of `cloudgpu/aws/resources/registry.py`.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -38,7 +38,7 @@ _FEATURES: Final = (
     resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACE_WITH,
     resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACEMENT_TRIGGER,
 )
-"""Features to announce to the SDK. `resource_options.py` rejects some of them, with clearer errors than the SDK.
+"""Features to announce to the SDK. `diff.py` rejects some of them, with clearer errors than the SDK.
 
 Hooks and transforms need a callback server. They are not announced, so the SDK rejects them.
 """

@@ -142,7 +142,7 @@ def test_resource_registration_has_the_field(name: str) -> None:
 
 
 def test_resource_registration_has_no_unreviewed_fields() -> None:
-    """A new field is a new option, which `resource_options.py` must support or reject by name."""
+    """A new field is a new option, which `diff.py` must support or reject by name."""
     looked_at = {*NAMES, "aliasURNs", "acceptResources", "providers", "supportsResultReporting", "sourcePosition"}
     looked_at |= {"stackTrace", "parentStackTraceHandle", "aliasSpecs", "accepts_byte_string", "snippetId"}
     assert set(resource_pb2.RegisterResourceRequest.DESCRIPTOR.fields_by_name) - looked_at == set()

@@ -1,7 +1,7 @@
 """Decide from what a sweep found which clusters, storage and images it may delete, and why. No I/O.
 
-Such rows remain if a command was killed before its first launch, or if a state home was lost and the nodes of its
-clusters then terminated at their expiry.
+Rows of the ledger remain open if a command was killed before its first launch, or if a state home was lost and the
+nodes of its clusters then terminated at their expiry.
 """
 
 from collections import defaultdict
