@@ -4,9 +4,8 @@ from typing import Any
 
 from cloudgpu.app.clusters.delete_many import TeardownResults
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.backends.aws.clusters.create import ProvisionedCluster
 from cloudgpu.backends.billing.costs import cluster_hourly_usd
-from cloudgpu.backends.lifecycle.results import DeletionResult
+from cloudgpu.backends.lifecycle.results import DeletionResult, ProvisionedCluster
 from cloudgpu.cli.terminal.number_format import format_time, money
 from cloudgpu.cli.terminal.panel import Row
 from cloudgpu.clock import utc_text

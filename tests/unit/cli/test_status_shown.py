@@ -9,8 +9,7 @@ import pytest
 
 from cloudgpu.app.clusters.status import list_cluster_statuses, refresh
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.backends.aws.clusters.create import ProvisionedCluster
-from cloudgpu.backends.lifecycle.results import DeletionResult
+from cloudgpu.backends.lifecycle.results import DeletionResult, ProvisionedCluster
 from cloudgpu.cli.render.cluster import deletion_lines, provisioned_json, provisioned_rows, provisioned_title
 from cloudgpu.cli.render.rehearsal import status_json
 from cloudgpu.cli.render.rehearsal import status_lines as rehearsal_lines

@@ -43,7 +43,6 @@ from cloudgpu.state.nodes import mention, save_inventory, stored_inventory
 from cloudgpu.text import command
 
 _RANDOM = SystemRandom()
-__all__ = ["ProvisionedCluster", "Provisioning", "Requester"]
 _START_POLL_S = 30.0
 """Poll interval in seconds. Short sleeps keep the wait accurate even if this machine is suspended."""
 
