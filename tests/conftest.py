@@ -171,6 +171,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shard", metavar="K/N", default="1/1", help="run only part K of N of the cases of large grids")
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while tests are collected, which then takes a third less time."""
+    gc.disable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     selected, deselected = [], []
     for item in items:
@@ -182,6 +187,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Exempt test modules and what they import from garbage collection, and collect less often."""
     gc.freeze()
+    gc.enable()
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, 100)
 
