@@ -197,7 +197,7 @@ def entry() -> None:
             # A character that the locale cannot encode must not abort a command.
             stream.reconfigure(errors="replace")
     code = main()
-    # The interpreter collects garbage at its end, which would visit all that was imported: a fifth of a short command.
+    # Before it exits, the interpreter collects garbage among everything imported, a fifth of a short command's time.
     gc.freeze()
     # If Ctrl-C interrupted code that `exec` compiled, as when a dataclass is imported, `python -m` ends by SIGINT
     # although the KeyboardInterrupt was handled. The next `exec` resets that.

@@ -74,8 +74,8 @@ class ClusterStorage:
     def end(self, record: ClusterRecord) -> StorageOutcome:
         """Delete the cluster's storage that is marked for deletion. Return the deleted and the retained storage.
 
-        The nodes must be terminated first. Storage that outlives clusters is marked until this cluster has started,
-        and stays if somebody else has begun to use it.
+        The nodes must be terminated first. Storage that outlives clusters is marked until this cluster is running, and
+        is retained if another cluster mounts it or a bucket contains data.
         """
         staying = [
             row for row in record.placement.storage if not row.ends or (row.shared and self._is_used(record, row))

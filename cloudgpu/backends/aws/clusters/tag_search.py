@@ -208,7 +208,7 @@ class ShutdownWait:
 
     def _record_ends(self) -> None:
         ended = set(self._ids)
-        with suppress(CloudGpuError):  # the ends are recorded again with the rows, unless this command is interrupted
+        with suppress(CloudGpuError):  # closing the rows records the ends again, unless this command is interrupted
             rows = self._context.ledger.entries(cluster=self._name, state="open")
             record_node_ends(self._context, [row for row in rows if ended.issuperset(row.instance_ids)])
 
