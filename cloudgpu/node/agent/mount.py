@@ -162,7 +162,7 @@ def _last_output(output: IO[bytes]) -> str:
     return " / ".join(line for line in lines if line)[-_SHOWN:]
 
 
-def verb(spec: dict[str, Any], emit: Emit) -> None:
+def mount_datasets(spec: dict[str, Any], emit: Emit) -> None:
     """Mount every dataset of a run. If one mount fails, release all mounts of the run."""
     run = _text(spec, "run")
     done: list[str] = []
@@ -177,7 +177,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     emit({"mounted": done, "reused": reused})
 
 
-def unmount(spec: dict[str, Any], emit: Emit) -> None:
+def unmount_datasets(spec: dict[str, Any], emit: Emit) -> None:
     """Unmount the datasets that only this run uses; with `all`, unmount the datasets of every run."""
     unmounted, remaining = _release(None if spec.get("all") else _text(spec, "run"))
     emit({"unmounted": unmounted})

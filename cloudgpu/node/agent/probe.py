@@ -34,7 +34,7 @@ _DESCRIBE_TOOL_S = 15.0
 _VIRTUAL_PREFIXES = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "tun", "tap")
 
 
-def verb(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
+def probe_node(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """Print the node's facts. Broken hardware is one of these facts and does not make the probe fail.
 
     As long as the bootstrap runs, the hardware is left alone: `nvidia-smi` could load a half-installed driver.
@@ -180,10 +180,10 @@ def _root() -> str:
     return os.environ.get("CLOUDGPU_NODE_ROOT", "")
 
 
-def describe(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
+def describe_host(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """Print the host's facts."""
     facts: list[dict[str, Any]] = []
-    verb({}, facts.append)
+    probe_node({}, facts.append)
     copied = ("python", "hostname", "cpus", "memory_mib", "disk_free_mib", "gpus", "gpu_error", "cuda", "utc")
     emit(
         {

@@ -150,7 +150,7 @@ def test_progress_counts_present_and_resumed_bytes(objects, proxy, tmp_path, mon
     def messages(**options):
         told = []
         with contextlib.suppress(AgentError):
-            download.verb({"files": files, **options}, told.append)
+            download.fetch_files({"files": files, **options}, told.append)
         return [message["done"] for message in told if "done" in message], told[-1]
 
     proxy.cut_after(35 * MIB)

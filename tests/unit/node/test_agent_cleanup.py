@@ -31,7 +31,7 @@ def host(tmp_path, monkeypatch):
 def taken(host: Path) -> Path:
     home = host / "first/.cloudgpu/hosts/pair-0123abcd"
     spec = {"action": "take", "token": "0123abcd", "cluster": "pair", "owner": "lea", "gpus": 1, "home": str(home)}
-    lease.verb({**spec, "expires_epoch_s": int(time.time()) + 600}, lambda _: None)
+    lease.manage_lease({**spec, "expires_epoch_s": int(time.time()) + 600}, lambda _: None)
     assert home.exists()
     return home
 
@@ -61,7 +61,9 @@ def test_symlinks_to_the_directory_are_removed_with_it(host):
 def test_extending_a_lease_keeps_its_directory(host):
     home = taken(host)
     later = int(time.time()) + 6000
-    lease.verb({"action": "extend", "token": "0123abcd", "home": "/x", "expires_epoch_s": later}, lambda _: None)
+    lease.manage_lease(
+        {"action": "extend", "token": "0123abcd", "home": "/x", "expires_epoch_s": later}, lambda _: None
+    )
     assert (
         store.find_own_lease("0123abcd", "/x/pair-0123abcd").home,
         store.find_own_lease("0123abcd", "/x/pair-0123abcd").expires_epoch_s,
@@ -77,7 +79,7 @@ def test_cluster_of_another_machine_with_the_same_home_directory_is_left_alone(h
     for machine, home in (("red", first), ("blue", second)):
         monkeypatch.setattr(cleanup.proc, "machine_id", lambda machine=machine: machine)
         spec = {"action": "take", "token": "0123abcd", "cluster": "pair", "owner": "lea", "gpus": 1, "home": str(home)}
-        lease.verb({**spec, "expires_epoch_s": int(time.time()) + 600}, lambda _: None)
+        lease.manage_lease({**spec, "expires_epoch_s": int(time.time()) + 600}, lambda _: None)
     said = []
     cleanup.clean_up({"cluster": "pair", "owner": "lea"}, said.append)
     assert said == [{"clusters": 1, "gpus": [0], "left": []}]

@@ -28,14 +28,15 @@ class Verb:
             time.sleep(0.01)
         emit({"done": True})
 main.importlib.import_module = lambda *_: Verb
-sys.argv = ["agent", VERB]
+main._VERBS = dict.fromkeys(main._VERBS, "module:verb")
+sys.argv = ["agent", NAME]
 main.entry()
 """
 
 
 def said_by(verb: str, **env: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", BEATING.replace("VERB", repr(verb))],
+        [sys.executable, "-c", BEATING.replace("NAME", repr(verb))],
         stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, timeout=60, stdin=subprocess.DEVNULL,
         env={**os.environ, **env},
     )  # fmt: skip

@@ -57,7 +57,7 @@ def test_active_lease_keeps_its_gpus_and_expired_lease_gets_free_ones(
         store.write_lease(store.Lease("other", "lab", "bob", (2, 3), now + 3600))
     answers = []
     request = {"action": "take", "gpus": 2, "home": str(tmp_path / "home"), "token": "mine", "cluster": "lab"}
-    lease.verb({**request, "owner": "ann", "expires_epoch_s": now + 7200}, answers.append)
+    lease.manage_lease({**request, "owner": "ann", "expires_epoch_s": now + 7200}, answers.append)
     assert answers == [{"devices": expected, "of": 4}]
 
 
@@ -72,8 +72,8 @@ def test_machines_that_share_the_lease_directory_count_only_their_own_leases(fol
     for machine in ("red", "blue"):
         monkeypatch.setattr(proc, "machine_id", lambda machine=machine: machine)
         home = str(tmp_path / f"lab-0123abcd-{machine}")
-        lease.verb({**request, "home": home, "expires_epoch_s": int(time.time()) + 600}, answers.append)
-        lease.verb({"action": "show", "token": "0123abcdef"}, answers.append)
+        lease.manage_lease({**request, "home": home, "expires_epoch_s": int(time.time()) + 600}, answers.append)
+        lease.manage_lease({"action": "show", "token": "0123abcdef"}, answers.append)
     assert [answer["devices"] for answer in answers[::2]] == [[0, 1, 2, 3]] * 2
     assert [[one["mine"] for one in answer["leases"]] for answer in answers[1::2]] == [[True], [True]]
     assert sorted(path.name for path in folder.glob("lease-*.json")) == [

@@ -82,7 +82,7 @@ def test_hardware_is_queried_only_after_the_bootstrap(
 
 def _probed() -> list[dict]:
     lines: list[dict] = []
-    probe.verb({}, lines.append)
+    probe.probe_node({}, lines.append)
     return lines
 
 
@@ -110,8 +110,8 @@ def test_user_without_an_entry_has_no_new_groups(monkeypatch: pytest.MonkeyPatch
 def test_description_of_a_host_contains_what_the_probe_reports(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("CLOUDGPU_NODE_ROOT", str(tmp_path))
     probed, described = [], []
-    probe.verb({}, probed.append)
-    probe.describe({}, described.append)
+    probe.probe_node({}, probed.append)
+    probe.describe_host({}, described.append)
     same = ("python", "hostname", "cpus", "gpus", "gpu_error")
     assert {name: described[0][name] for name in same} == {name: probed[0][name] for name in same}
     assert described[0]["venv"] is True

@@ -40,7 +40,7 @@ def impatient(monkeypatch):
 def fetched(url: str, path: Path, size: int, sha256: str | None):
     lines: list = []
     file = {"url": url, "path": str(path), "size": size, "sha256": sha256}
-    download.verb({"files": [file], "roots": [str(path.parent)], "attempts": 2}, lines.append)
+    download.fetch_files({"files": [file], "roots": [str(path.parent)], "attempts": 2}, lines.append)
     return lines
 
 
@@ -133,7 +133,7 @@ def test_target_that_collides_with_a_partial_file_is_rejected(tmp_path: Path):
         {"url": "http://127.0.0.1:9/x", "path": str(tmp_path / name), "size": 1, "sha256": None}
         for name in ("a", "a.part")
     ]
-    found = call_within_limits(lambda: download.verb({"files": files}, print))
+    found = call_within_limits(lambda: download.fetch_files({"files": files}, print))
     assert isinstance(found, AgentError)
     assert "a.part" in found.message
 
@@ -141,7 +141,7 @@ def test_target_that_collides_with_a_partial_file_is_rejected(tmp_path: Path):
 @pytest.mark.parametrize("name", ["a\0b", "a\udcffb"])
 def test_invalid_file_name_is_rejected(name: str, tmp_path: Path):
     file = {"url": "http://127.0.0.1:9/x", "path": f"{tmp_path}/{name}", "size": 1, "sha256": None}
-    found = call_within_limits(lambda: download.verb({"files": [file], "attempts": 1}, print))
+    found = call_within_limits(lambda: download.fetch_files({"files": [file], "attempts": 1}, print))
     assert isinstance(found, AgentError), found
     assert found.code == ("outside" if "\0" in name else "network")
 

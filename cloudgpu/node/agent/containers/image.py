@@ -41,7 +41,7 @@ _OWN_S = 300.0
 _REMOVE_S = 120.0
 
 
-def verb(spec: dict[str, Any], emit: Emit) -> None:
+def prepare_image(spec: dict[str, Any], emit: Emit) -> None:
     """Print progress lines, then the digest (with `resolve`) or the image and the node's engine."""
     request = _read(spec)
     endpoint = find_docker_endpoint()

@@ -49,7 +49,7 @@ class EnvironmentRequest:
     """Digest of the recipe's setup, which may install packages, so that its environment is not shared."""
 
 
-def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
+def prepare_environment(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """Print progress lines, then `{"interpreter": path, "built": bool}`."""
     request = _read(spec)
     interpreter, built = provide_environment(request, lambda text: emit({"progress": text}))

@@ -77,7 +77,7 @@ def container_setup_key(recipe: str, digest: str) -> str:
     return f"{recipe}-{digest[:_KEY_DIGITS]}"
 
 
-def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
+def run_setup(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """Print progress lines, then `{"ran": bool}`."""
     request = _read(spec)
     if request.container is not None:

@@ -85,7 +85,7 @@ def _parsed_row(row: Any) -> list[Any]:  # noqa: ANN401 - JSON
     return [require_integer(size), mtime_ns, text(mark)]
 
 
-def forget(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
+def forget_files(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """`forget`: delete the downloaded files of a dataset from this node."""
     record = Record(spec)
     removed, freed = _removed(record._files)
@@ -123,7 +123,7 @@ def _removed(listed: dict[str, list[Any]]) -> tuple[int, int]:
     return len(listed), freed
 
 
-def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
+def fetch_files(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """Download the requested files. Print how many were fetched, the bytes received, and how many were already present.
 
     Meanwhile, print `{"done": BYTES}`: the size of what is present, including bytes from an interrupted download.

@@ -85,7 +85,7 @@ def _encoded(data: bytes) -> dict[str, str]:
     return {"data": data.decode("utf-8", "surrogateescape")}
 
 
-def verb(spec: dict[str, Any], emit: Emit) -> None:
+def follow_run(spec: dict[str, Any], emit: Emit) -> None:
     """Stream output until the run has ended and all output is delivered. The last message is `{"status": {...}}`.
 
     With `once`, only the output that exists now is sent, and the last message is `{"copied": true}`.

@@ -26,7 +26,7 @@ _EXTRA_S = 20.0
 """Seconds to wait beyond the grace period, so that the nodes can agree and slow processes can exit."""
 
 
-def verb(spec: dict[str, Any], emit: Emit) -> None:
+def start_run(spec: dict[str, Any], emit: Emit) -> None:
     """Start the run, or report its status if it has already been started."""
     start_spec = read_start(spec)
     if start_spec.container is not None:
@@ -129,7 +129,7 @@ def _detach(folder: str) -> None:
     os.close(log)
 
 
-def stop(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
+def stop_run(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """Ask the daemon to stop the run on all nodes, wait, and print the final status. Idempotent."""
     folder = status.run_dir(spec)
     name, grace_s = _signal(spec), _grace_s(spec)

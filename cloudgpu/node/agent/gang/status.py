@@ -15,7 +15,7 @@ _SILENT_S = 60.0
 """Minimum silence, in seconds, after which an agent counts as lost. Three times `lost_s` applies if that is longer."""
 
 
-def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
+def report_status(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """`status`: print the status of the run in `run_dir`."""
     emit(read_status(run_dir(spec)))
 

@@ -20,7 +20,7 @@ MARK = "cluster.json"
 """File in a cluster's directory that records the cluster's name, owner and token."""
 
 
-def verb(spec: dict[str, Any], emit: Emit) -> None:
+def manage_lease(spec: dict[str, Any], emit: Emit) -> None:
     """Perform the action `take`, `show` or `extend` and print the result."""
     actions = {"take": _take, "show": _show, "extend": _extend}
     action = actions.get(str(spec.get("action")))
