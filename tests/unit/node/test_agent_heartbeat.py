@@ -70,7 +70,7 @@ def test_closed_reader_does_not_stop_a_verb():
     """The verb notices the closed pipe when it writes."""
     reader, writer = os.pipe()
     os.close(reader)
-    quiet = BEATING.replace("VERB", "'fetch'").replace('emit({"progress": "x" * 300_000})', "pass")
+    quiet = BEATING.replace("NAME", "'fetch'").replace('emit({"progress": "x" * 300_000})', "pass")
     quiet = quiet.replace('emit({"done": True})', 'sys.stderr.write("worked to its end")')
     done = subprocess.run(
         [sys.executable, "-c", quiet], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT,
