@@ -103,20 +103,22 @@ class ParsedRequest:
 
 
 Rule = Callable[[ParsedRequest], Any]
-RULES: dict[str, Rule] = {}
 
 
-def rule(action: str) -> Callable[[Rule], Rule]:
-    """Return a decorator that registers a function as the rule for an EC2 action.
+class Rules(dict[str, Rule]):
+    """The rules of one module, by EC2 action. `ec2/backend.py` lists the modules."""
 
-    The function returns the members of the response, or moto's `ActionResult`.
-    """
+    def action(self, name: str) -> Callable[[Rule], Rule]:
+        """Return a decorator that makes a function the rule for an EC2 action.
 
-    def register(function: Rule) -> Rule:
-        RULES[action] = function
-        return function
+        The function returns the members of the response, or moto's `ActionResult`.
+        """
 
-    return register
+        def register(function: Rule) -> Rule:
+            self[name] = function
+            return function
+
+        return register
 
 
 def tags_for(specifications: Any, resource_type: str) -> dict[str, str]:  # noqa: ANN401 - wire data

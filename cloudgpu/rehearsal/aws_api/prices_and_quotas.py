@@ -9,11 +9,12 @@ from typing import Any
 
 from cloudgpu.catalog import catalog
 from cloudgpu.catalog.hardware import InstanceType
-from cloudgpu.rehearsal.aws_api.dispatch import Action, JsonError, ParsedRequest, paginate, paginate_rows, rule
+from cloudgpu.rehearsal.aws_api.dispatch import Action, JsonError, ParsedRequest, Rules, paginate, paginate_rows
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.aws_api.interfaces import World
 
+RULES = Rules()
 _SERVICE = "AmazonEC2"
 _SERVED_IN = ("us-east-1", "eu-central-1", "ap-south-1")
 """Regions with a price list endpoint on AWS; each endpoint returns the prices of all regions."""
@@ -130,7 +131,7 @@ PRICE_ACTIONS: Mapping[str, Action] = {
 }
 
 
-@rule("DescribeSpotPriceHistory")
+@RULES.action("DescribeSpotPriceHistory")
 def describe_spot_price_history(call: ParsedRequest) -> dict[str, Any]:
     """Return the price history. A type without a known spot price has no rows, as on AWS."""
     filters = call.filters()

@@ -31,28 +31,17 @@ from moto.ec2.responses import EC2Response
 from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, EC2_RESOURCE_TO_PREFIX
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.aws_api import prices_and_quotas  # noqa: F401 - importing a module registers its rules
-from cloudgpu.rehearsal.aws_api.dispatch import RULES, AwsError, ParsedRequest, paginate_rows, rule
-from cloudgpu.rehearsal.aws_api.ec2 import (  # noqa: F401 - importing a module registers its rules
-    elastic_ips,
-    images,
-    instance_types,
-    networks,
-    reachability,
-)
+from cloudgpu.rehearsal.aws_api import prices_and_quotas
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, Rule, Rules, paginate_rows
+from cloudgpu.rehearsal.aws_api.ec2 import elastic_ips, images, instance_types, networks, reachability
 from cloudgpu.rehearsal.aws_api.ec2.instance_types import is_nitro
 from cloudgpu.rehearsal.aws_api.eventual_consistency import record_new_resources, reject_invisible
 from cloudgpu.rehearsal.aws_api.interfaces import World
-from cloudgpu.rehearsal.aws_api.launch import (  # noqa: F401 - importing a module registers its rules
-    capacity,
-    fleets,
-    placement_groups,
-    request,
-)
-from cloudgpu.rehearsal.aws_api.launch.instances import find
+from cloudgpu.rehearsal.aws_api.launch import capacity, fleets, instances, placement_groups, request
 from cloudgpu.rehearsal.server.http_server import MAX_TAGS
 from cloudgpu.rehearsal.state.records import SavedAnswer, records_of
 
+RULES = Rules()
 _MODIFIED = ("size", "volume_type", "iops", "throughput")
 _TAG = "tag:"
 _ANY_TAG = "tag:*"
@@ -98,7 +87,7 @@ for _model, _members in _DEFAULTS.items():
         setattr(_model, _name, _value)
 
 
-@rule("ModifyVolume")
+@RULES.action("ModifyVolume")
 def modify_volume(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Modify a volume as moto does, and report the properties that stay the same, too."""
     volume = call.backend.get_volume(str(call.params.get("VolumeId") or ""))
@@ -175,12 +164,12 @@ moto_utils.filter_dict_attribute_mapping.update(
 )
 
 
-@rule("DescribeInstances")
+@RULES.action("DescribeInstances")
 def describe_instances(call: ParsedRequest) -> dict[str, Any]:
     """Describe instances by id and filter, with pagination."""
     ids = call.texts("InstanceIds")
     if ids:
-        find(call, ids)
+        instances.find(call, ids)
     if ids and call.params.get("MaxResults"):
         raise AwsError(
             "InvalidParameterCombination", "The parameter instancesSet cannot be used with the parameter maxResults"
@@ -199,9 +188,9 @@ def describe_instances(call: ParsedRequest) -> dict[str, Any]:
     return {"Reservations": rows, "NextToken": token}
 
 
-def _advance_terminations(call: ParsedRequest, instances: list[Any]) -> None:
+def _advance_terminations(call: ParsedRequest, described: list[Any]) -> None:
     """Count one describe call toward each delayed termination. Finish it after the last call, or with its fault."""
-    for instance in instances:
+    for instance in described:
         record = call.records.nodes.get(instance.id)
         if record is not None and record.lingers and instance.state == "shutting-down":
             record.lingers = record.lingers - 1 if call.world.behaviour.now.terminate_looks else 0
@@ -209,13 +198,13 @@ def _advance_terminations(call: ParsedRequest, instances: list[Any]) -> None:
                 call.world.keeper.end(call.region, [instance.id])
 
 
-@rule("GetConsoleOutput")
+@RULES.action("GetConsoleOutput")
 def console_output(call: ParsedRequest) -> dict[str, Any]:
     """Return the last 64 KiB of the node's console output.
 
     With `Latest`, the output is current. Without it, it is what EC2 posted some time after the launch.
     """
-    instance = find(call, [str(call.params.get("InstanceId") or "")])[0]
+    instance = instances.find(call, [str(call.params.get("InstanceId") or "")])[0]
     latest = str(call.params.get("Latest") or "").lower() == "true"
     if latest and not is_nitro(instance.instance_type):
         # The text is known from an end-to-end test of aws/eks-node-monitoring-agent.
@@ -246,7 +235,7 @@ EC2_PREFIX_TO_RESOURCE["pg"] = "placement-group"
 EC2_RESOURCE_TO_PREFIX["placement-group"] = "pg"
 
 
-@rule("CreateTags")
+@RULES.action("CreateTags")
 def create_tags(call: ParsedRequest) -> dict[str, Any]:
     """Set tags on resources of any type; if one of the resources does not exist, the whole call fails."""
     ids = _existing_ids(call)
@@ -261,7 +250,7 @@ def create_tags(call: ParsedRequest) -> dict[str, Any]:
     return {}
 
 
-@rule("DeleteTags")
+@RULES.action("DeleteTags")
 def delete_tags(call: ParsedRequest) -> dict[str, Any]:
     """Delete tags; a tag that is specified without a value is deleted regardless of its value."""
     ids = _existing_ids(call)
@@ -289,6 +278,22 @@ def _update_copies(call: ParsedRequest, ids: list[str]) -> None:
         for group in call.records.placement_groups.values():
             if group.id == resource_id:
                 group.tags = tags
+
+
+_ALL_RULES: Mapping[str, Rule] = {
+    **RULES,
+    **capacity.RULES,
+    **elastic_ips.RULES,
+    **fleets.RULES,
+    **images.RULES,
+    **instance_types.RULES,
+    **instances.RULES,
+    **networks.RULES,
+    **placement_groups.RULES,
+    **prices_and_quotas.RULES,
+    **request.RULES,
+}
+"""Rules by EC2 action. Moto carries out the actions that are not listed."""
 
 
 class StrictEc2(EC2Response):
@@ -345,7 +350,7 @@ class StrictEc2(EC2Response):
         reject_invisible(self._world.behaviour, params)
 
     def _result(self, action: str, params: dict[str, Any], backend: Any) -> ActionResult:  # noqa: ANN401
-        implementation = RULES.get(action)
+        implementation = _ALL_RULES.get(action)
         if implementation is None:
             return self._moto(action)
         call = ParsedRequest(

@@ -6,9 +6,10 @@ from typing import Any
 
 from moto.ec2.models.elastic_network_interfaces import NetworkInterface
 
-from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, paginate_rows, rule, tag_list
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, Rules, paginate_rows, tag_list
 from cloudgpu.rehearsal.server.error_responses import not_found_message
 
+RULES = Rules()
 DEFAULT_ADDRESS_LIMIT = 5
 """AWS's default limit per region; a row `region/elastic-ip/on-demand` in the quota table overrides this limit."""
 
@@ -34,7 +35,7 @@ def address_limit(call: ParsedRequest) -> int:
     return DEFAULT_ADDRESS_LIMIT if limit is None else limit
 
 
-@rule("AllocateAddress")
+@RULES.action("AllocateAddress")
 def allocate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Allocate an address unless the region has reached its limit."""
     if len(call.backend.addresses) >= address_limit(call):
@@ -42,7 +43,7 @@ def allocate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     return call.proceed()
 
 
-@rule("DescribeAccountAttributes")
+@RULES.action("DescribeAccountAttributes")
 def account_attributes(call: ParsedRequest) -> dict[str, Any]:
     """Return the simulated account attributes: the platform and the limits on Elastic IP addresses."""
     values = {"supported-platforms": "VPC", "vpc-max-elastic-ips": str(address_limit(call)), "max-elastic-ips": "5"}
@@ -55,7 +56,7 @@ def account_attributes(call: ParsedRequest) -> dict[str, Any]:
     return {"AccountAttributes": rows}
 
 
-@rule("AssociateAddress")
+@RULES.action("AssociateAddress")
 def associate(call: ParsedRequest) -> dict[str, Any]:
     """Associate an address with a network interface whose VPC has an internet gateway."""
     address = _requested_address(call)
@@ -78,7 +79,7 @@ def associate(call: ParsedRequest) -> dict[str, Any]:
     return {"AssociationId": address.association_id}
 
 
-@rule("DisassociateAddress")
+@RULES.action("DisassociateAddress")
 def disassociate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Disassociate an address, unless a NAT gateway uses it. Only deleting the gateway releases such an address."""
     association_id = str(call.params.get("AssociationId") or "")
@@ -88,7 +89,7 @@ def disassociate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     return call.proceed()
 
 
-@rule("ReleaseAddress")
+@RULES.action("ReleaseAddress")
 def release(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Release an address, unless it is still associated."""
     allocation_id = str(call.params.get("AllocationId") or "")
@@ -100,7 +101,7 @@ def release(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     return response
 
 
-@rule("DescribeNetworkInterfaces")
+@RULES.action("DescribeNetworkInterfaces")
 def describe_interfaces(call: ParsedRequest) -> dict[str, Any]:
     """Describe interfaces by id and filter; moto cannot filter by attachment index or by type."""
     filters = call.filters()
@@ -132,7 +133,7 @@ def _attachment_index(interface: Any, name: str) -> str:  # noqa: ANN401 - moto'
     return "" if index is None else str(index)
 
 
-@rule("DeleteNetworkInterface")
+@RULES.action("DeleteNetworkInterface")
 def delete_interface(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Delete an interface, unless it is attached. As on AWS, the error code for an attached interface is generic."""
     interface_id = str(call.params.get("NetworkInterfaceId") or "")
@@ -203,7 +204,7 @@ def _serves_gateway(call: ParsedRequest, interface: Any) -> bool:  # noqa: ANN40
     )
 
 
-@rule("CreateNatGateway")
+@RULES.action("CreateNatGateway")
 def create_nat_gateway(call: ParsedRequest) -> dict[str, Any]:
     """Start creating a gateway. If its address or network is unsuitable, its state becomes `failed` later."""
     subnet_id, allocation_id = str(call.params.get("SubnetId") or ""), str(call.params.get("AllocationId") or "")
@@ -223,7 +224,7 @@ def create_nat_gateway(call: ParsedRequest) -> dict[str, Any]:
     return {"NatGateway": _gateway_description(call, gateway)}
 
 
-@rule("DescribeNatGateways")
+@RULES.action("DescribeNatGateways")
 def describe_nat_gateways(call: ParsedRequest) -> dict[str, Any]:
     """Describe gateways by id and filter, with pagination. Each call advances gateways in a transitional state."""
     _forget_old(call)
@@ -240,7 +241,7 @@ def describe_nat_gateways(call: ParsedRequest) -> dict[str, Any]:
     return {"NatGateways": rows, "NextToken": token}
 
 
-@rule("DeleteNatGateway")
+@RULES.action("DeleteNatGateway")
 def delete_nat_gateway(call: ParsedRequest) -> dict[str, Any]:
     """Start deleting a gateway; its interface and address are released once it is deleted."""
     gateway_id = str(call.params.get("NatGatewayId") or "")

@@ -15,9 +15,10 @@ from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.amis import Ami
 
-from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, rule
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, Rules
 from cloudgpu.rehearsal.server.error_responses import not_found_message
 
+RULES = Rules()
 _NAME = re.compile(r"[A-Za-z0-9()\[\] ./'@_-]{3,128}")
 _SOURCE_STATES = ("running", "stopped", "stopping", "pending")
 _UBUNTU = "/aws/service/canonical/ubuntu/server"
@@ -58,7 +59,7 @@ def root_snapshot(ami: Any) -> tuple[str, int]:  # noqa: ANN401 - moto's image
     return str(ebs["SnapshotId"]), int(ebs["VolumeSize"])
 
 
-@rule("CreateImage")
+@RULES.action("CreateImage")
 def create_image(call: ParsedRequest) -> dict[str, str]:
     """Create an image and its snapshot, with tags. The first DescribeImages call still shows the image as pending."""
     name = str(call.params.get("Name") or "")
@@ -100,7 +101,7 @@ def create_image(call: ParsedRequest) -> dict[str, str]:
     return {"ImageId": ami.id}
 
 
-@rule("DescribeImages")
+@RULES.action("DescribeImages")
 def describe_images(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Describe images as moto does. An image is pending in the first call after its creation, then available."""
     for ami in [ami for ami in call.backend.amis.values() if ami.state == "pending"]:
@@ -272,7 +273,7 @@ def _ami(backend: Any, image: PublicImage, ami_id: str) -> MadeAmi:  # noqa: ANN
     return ami
 
 
-@rule("CreateVolume")
+@RULES.action("CreateVolume")
 def create(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Validate the request as EC2 does, then create a volume."""
     # EC2 checks the parameters before the zone: localstack, tests/aws/services/ec2/test_ec2.py,
@@ -318,7 +319,7 @@ def _check_snapshot(call: ParsedRequest) -> None:
         raise AwsError("InvalidParameterValue", message)
 
 
-@rule("DescribeSnapshots")
+@RULES.action("DescribeSnapshots")
 def describe_snapshots(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Describe snapshots; reject ids that do not exist by name, which moto does not name."""
     missing = [snapshot_id for snapshot_id in call.texts("SnapshotIds") if snapshot_id not in call.backend.snapshots]
@@ -327,7 +328,7 @@ def describe_snapshots(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's res
     return call.proceed()
 
 
-@rule("DeleteSnapshot")
+@RULES.action("DeleteSnapshot")
 def delete_snapshot(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Delete a snapshot; reject an id that does not exist by name, which moto does not name."""
     snapshot_id = str(call.params.get("SnapshotId") or "")
@@ -336,7 +337,7 @@ def delete_snapshot(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's respon
     return call.proceed()
 
 
-@rule("AttachVolume")
+@RULES.action("AttachVolume")
 def attach(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Attach a volume to a running or stopped instance in the same zone; a volume attaches to only one instance."""
     volume = call.backend.get_volume(str(call.params.get("VolumeId") or ""))

@@ -7,8 +7,9 @@ from typing import Any
 from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 
-from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, paginate_rows, rule
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, Rules, paginate_rows
 
+RULES = Rules()
 RETIRED = ("p2.", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "g2.", "g3.", "g3s.", "cg1.")
 _OFFERING_FILTERS = {"instance-type": "InstanceType", "location": "Location"}
 _SMALLEST_PAGE, _LARGEST_PAGE = 5, 100
@@ -91,7 +92,7 @@ def gpus(instance_type: str) -> tuple[str, int, int]:
     return str(rows[0]["Name"]), int(rows[0]["Count"]), int(rows[0].get("MemoryInfo", {}).get("SizeInMiB", 0))
 
 
-@rule("DescribeInstanceTypes")
+@RULES.action("DescribeInstanceTypes")
 def describe_instance_types(call: ParsedRequest) -> dict[str, Any]:
     """Describe the instance types that this region offers, with pagination; reject any other type name."""
     requested, offered = call.texts("InstanceTypes"), zones_by_type(call.region)
@@ -115,7 +116,7 @@ def describe_instance_types(call: ParsedRequest) -> dict[str, Any]:
     return {"InstanceTypes": page_rows, "NextToken": token}
 
 
-@rule("DescribeInstanceTypeOfferings")
+@RULES.action("DescribeInstanceTypeOfferings")
 def describe_offerings(call: ParsedRequest) -> dict[str, Any]:
     """Describe the instance type offerings of this region, with pagination; filter values may contain `*`."""
     location_type = str(call.params.get("LocationType") or "region")
@@ -162,7 +163,7 @@ def _disabled_regions() -> frozenset[str]:
     )
 
 
-@rule("DescribeRegions")
+@RULES.action("DescribeRegions")
 def describe_regions(call: ParsedRequest) -> dict[str, Any]:
     """Return regions with their endpoints; reject an unknown region name."""
     requested = call.texts("RegionNames")

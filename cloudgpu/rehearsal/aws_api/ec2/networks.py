@@ -8,8 +8,10 @@ from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError, InvalidPermissionNotFoundError
 from moto.ec2.models.elastic_network_interfaces import NetworkInterface
 
-from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, rule
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, Rules
 from cloudgpu.rehearsal.server.error_responses import not_found_message
+
+RULES = Rules()
 
 NetworkInterface.group_set = property(lambda interface: interface._group_set)  # type: ignore[assignment, method-assign]
 _ALL = "-1"
@@ -19,7 +21,7 @@ _ENDPOINT_SERVICES = {"Gateway": ("s3", "dynamodb"), "Interface": ("ec2messages"
 _ENDPOINT_NOT_FOUND = "InvalidVpcEndpointId.NotFound"
 
 
-@rule("ModifyNetworkInterfaceAttribute")
+@RULES.action("ModifyNetworkInterfaceAttribute")
 def modify_interface(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Change an interface. The groups of a primary interface become the instance's."""
     response = call.proceed()
@@ -30,7 +32,7 @@ def modify_interface(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's respo
     return response
 
 
-@rule("ModifyInstanceAttribute")
+@RULES.action("ModifyInstanceAttribute")
 def modify_instance(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Change an instance. Its groups become those of its primary interface."""
     response = call.proceed()
@@ -40,7 +42,7 @@ def modify_instance(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's respon
     return response
 
 
-@rule("DeleteSecurityGroup")
+@RULES.action("DeleteSecurityGroup")
 def delete_security_group(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Delete a security group, unless an interface or a rule of another group refers to the group."""
     group = _requested_group(call)
@@ -49,19 +51,19 @@ def delete_security_group(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's 
     return call.proceed()
 
 
-@rule("AuthorizeSecurityGroupIngress")
+@RULES.action("AuthorizeSecurityGroupIngress")
 def authorize_ingress(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Add ingress rules, or none if the group already has one of them."""
     return _authorize(call, "ingress_rules")
 
 
-@rule("AuthorizeSecurityGroupEgress")
+@RULES.action("AuthorizeSecurityGroupEgress")
 def authorize_egress(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Add egress rules, or none if the group already has one of them."""
     return _authorize(call, "egress_rules")
 
 
-@rule("RevokeSecurityGroupEgress")
+@RULES.action("RevokeSecurityGroupEgress")
 def revoke_egress(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Remove egress rules, or none if one of them does not exist; moto ignores IPv6 ranges in VPCs without IPv6."""
     group, revoked = _requested_group(call), set(_requested_ipv6(call))
@@ -149,7 +151,7 @@ def _refers_to(group: Any, group_id: str) -> bool:  # noqa: ANN401 - moto's grou
     return any(row.source_group.get("GroupId") == group_id for row in rules)
 
 
-@rule("DeleteSubnet")
+@RULES.action("DeleteSubnet")
 def delete_subnet(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Delete a subnet unless it contains a network interface."""
     subnet_id = str(call.params.get("SubnetId") or "")
@@ -160,7 +162,7 @@ def delete_subnet(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     return response
 
 
-@rule("DetachInternetGateway")
+@RULES.action("DetachInternetGateway")
 def detach_gateway(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Detach an internet gateway unless an interface in the VPC has a public address."""
     vpc_id = str(call.params.get("VpcId") or "")
@@ -186,21 +188,21 @@ def _forget_associations(call: ParsedRequest, subnet_id: str) -> None:
             del table._associations[association_id]
 
 
-@rule("CreateRoute")
+@RULES.action("CreateRoute")
 def create_route(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Create a route to an existing gateway."""
     _check_target(call)
     return call.proceed()
 
 
-@rule("ReplaceRoute")
+@RULES.action("ReplaceRoute")
 def replace_route(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Change a route to another existing gateway."""
     _check_target(call)
     return call.proceed()
 
 
-@rule("DescribeRouteTables")
+@RULES.action("DescribeRouteTables")
 def describe_route_tables(call: ParsedRequest) -> ActionResult:
     """Describe route tables. The main table of a default VPC has a default route, which moto does not create."""
     tables = call.proceed().result["RouteTables"]
@@ -234,7 +236,7 @@ def _check_target(call: ParsedRequest) -> None:
         raise AwsError("InvalidGatewayID.NotFound", f"The gateway ID '{gateway_id}' does not exist")
 
 
-@rule("CreateVpcEndpoint")
+@RULES.action("CreateVpcEndpoint")
 def create_vpc_endpoint(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Create an endpoint; reject a service that is not available in the region."""
     endpoint_type = call.params.get("VpcEndpointType") or "Gateway"
@@ -251,7 +253,7 @@ def create_vpc_endpoint(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's re
     return response
 
 
-@rule("DescribeVpcEndpoints")
+@RULES.action("DescribeVpcEndpoints")
 def describe_vpc_endpoints(call: ParsedRequest) -> dict[str, Any]:
     """Describe endpoints by id and filter, excluding deleted endpoints."""
     existing = {name: endpoint for name, endpoint in call.backend.vpc_end_points.items() if endpoint.state != "deleted"}
@@ -264,7 +266,7 @@ def describe_vpc_endpoints(call: ParsedRequest) -> dict[str, Any]:
     return {"VpcEndpoints": endpoints}
 
 
-@rule("ModifyVpcEndpoint")
+@RULES.action("ModifyVpcEndpoint")
 def modify_vpc_endpoint(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Change an endpoint and update its routes in the route tables. moto changes the endpoint but not the routes."""
     endpoint_id = str(call.params.get("VpcEndpointId") or "")
@@ -282,7 +284,7 @@ def modify_vpc_endpoint(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's re
     return response
 
 
-@rule("DeleteVpcEndpoints")
+@RULES.action("DeleteVpcEndpoints")
 def delete_vpc_endpoint(call: ParsedRequest) -> dict[str, Any]:
     """Delete each endpoint independently; the response lists the endpoints that could not be deleted."""
     failed: list[dict[str, Any]] = []
@@ -304,7 +306,7 @@ def delete_vpc_endpoint(call: ParsedRequest) -> dict[str, Any]:
     return {"Unsuccessful": failed}
 
 
-@rule("DeleteVpc")
+@RULES.action("DeleteVpc")
 def delete_vpc(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Delete a VPC unless it has an endpoint, an attached internet gateway, or a dependency that moto checks."""
     vpc_id = str(call.params.get("VpcId") or "")

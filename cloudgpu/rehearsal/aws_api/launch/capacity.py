@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, paginate_rows, rule, tag_list
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, Rules, paginate_rows, tag_list
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
 from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
 from cloudgpu.rehearsal.aws_api.prices_and_quotas import vcpus_allowed
 from cloudgpu.rehearsal.state.records import CapacityReservation
 
+RULES = Rules()
 CAPACITY_BLOCK = "capacity-block"
 _CLOSED_BEFORE_END = timedelta(minutes=30)
 """How long before its end a Capacity Block stops accepting launches."""
@@ -30,7 +31,7 @@ class ReservationHeadroom:
     why: AwsError
 
 
-@rule("CreateCapacityReservation")
+@RULES.action("CreateCapacityReservation")
 def create_reservation(call: ParsedRequest) -> dict[str, Any]:
     """Create an On-Demand Capacity Reservation."""
     instance_type, zone = str(call.params.get("InstanceType") or ""), str(call.params.get("AvailabilityZone") or "")
@@ -44,7 +45,7 @@ def create_reservation(call: ParsedRequest) -> dict[str, Any]:
     return {"CapacityReservation": _save(call, reservation)}
 
 
-@rule("DescribeCapacityBlockOfferings")
+@RULES.action("DescribeCapacityBlockOfferings")
 def describe_block_offerings(call: ParsedRequest) -> dict[str, Any]:
     """Create and return one offering per zone that offers the type. By default, a block starts in half an hour."""
     instance_type = str(call.params.get("InstanceType") or "")
@@ -64,7 +65,7 @@ def describe_block_offerings(call: ParsedRequest) -> dict[str, Any]:
     return {"CapacityBlockOfferings": rows}
 
 
-@rule("PurchaseCapacityBlock")
+@RULES.action("PurchaseCapacityBlock")
 def purchase_block(call: ParsedRequest) -> dict[str, Any]:
     """Purchase an offering, which becomes a capacity reservation."""
     offering_id = str(call.params.get("CapacityBlockOfferingId") or "")
@@ -74,7 +75,7 @@ def purchase_block(call: ParsedRequest) -> dict[str, Any]:
     return {"CapacityReservation": _save(call, replace(offer, id=f"cr-{secrets.token_hex(8)}0"))}
 
 
-@rule("DescribeCapacityReservations")
+@RULES.action("DescribeCapacityReservations")
 def describe_reservations(call: ParsedRequest) -> dict[str, Any]:
     """Describe reservations by id and filter, with pagination."""
     ids = call.texts("CapacityReservationIds")
@@ -93,7 +94,7 @@ def describe_reservations(call: ParsedRequest) -> dict[str, Any]:
     return {"CapacityReservations": rows, "NextToken": token}
 
 
-@rule("CancelCapacityReservation")
+@RULES.action("CancelCapacityReservation")
 def cancel_reservation(call: ParsedRequest) -> dict[str, Any]:
     """Cancel an On-Demand Capacity Reservation; Capacity Blocks cannot be canceled."""
     reservation_id = str(call.params.get("CapacityReservationId") or "")

@@ -9,7 +9,7 @@ from typing import Any
 from moto.core.exceptions import ServiceException
 
 from cloudgpu.rehearsal.aws_api import iam_service
-from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, paginate_rows, rule, tag_list, tags_for
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, Rules, paginate_rows, tag_list, tags_for
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
 from cloudgpu.rehearsal.aws_api.eventual_consistency import invisible_in_launch
 from cloudgpu.rehearsal.aws_api.launch.capacity import LaunchHeadroom, launchable_count
@@ -18,6 +18,7 @@ from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest, merge
 from cloudgpu.rehearsal.aws_api.launch.validation import validate_launch
 from cloudgpu.rehearsal.state.records import FleetRecord
 
+RULES = Rules()
 _MAX_CONSTRAINED_TARGET = 1000
 _LOWEST_PRICE = "lowestPrice"
 """Strategy as EC2 returns it. Requests may spell it this way, too, or `lowest-price` as the service model does.
@@ -97,7 +98,7 @@ class _Choice:
     room: LaunchHeadroom
 
 
-@rule("CreateFleet")
+@RULES.action("CreateFleet")
 def create(call: ParsedRequest) -> dict[str, Any]:
     """Launch the instances for which there is capacity, and report errors if a target is not reached."""
     fleet_id = f"fleet-{secrets.token_hex(4)}-{secrets.token_hex(2)}-{secrets.token_hex(2)}-{secrets.token_hex(6)}"
@@ -130,7 +131,7 @@ def _launch_target(
     return rows, [_error_row(choice) for choice in choices if choice.room.why is not None] if short else []
 
 
-@rule("DescribeFleets")
+@RULES.action("DescribeFleets")
 def describe(call: ParsedRequest) -> dict[str, Any]:
     """Describe fleets by id; as on AWS, a call without ids does not list instant fleets."""
     ids = call.texts("FleetIds")
@@ -143,13 +144,13 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
     return {"Fleets": rows, "NextToken": token}
 
 
-@rule("DescribeFleetInstances")
+@RULES.action("DescribeFleetInstances")
 def describe_instances(call: ParsedRequest) -> dict[str, Any]:
     """Reject the call, because DescribeFleetInstances does not support instant fleets, as on AWS."""
     raise AwsError("Unsupported", f"Fleet {call.params.get('FleetId')} is of type instant: use DescribeFleets.")
 
 
-@rule("DeleteFleets")
+@RULES.action("DeleteFleets")
 def delete(call: ParsedRequest) -> dict[str, Any]:
     """Delete instant fleets and terminate their instances; reject requests to keep the instances."""
     deleted: list[dict[str, Any]] = []

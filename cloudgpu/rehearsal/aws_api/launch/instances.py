@@ -12,7 +12,7 @@ from moto.core.utils import camelcase_to_underscores
 from moto.ec2.exceptions import DryRunClientError
 from moto.ec2.models import elastic_network_interfaces
 
-from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, rule
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, Rules
 from cloudgpu.rehearsal.aws_api.ec2 import images
 from cloudgpu.rehearsal.aws_api.launch import placement_groups, validation
 from cloudgpu.rehearsal.aws_api.launch.capacity import launchable_count
@@ -20,6 +20,7 @@ from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest, merge
 from cloudgpu.rehearsal.aws_api.launch.validation import validate_launch
 from cloudgpu.rehearsal.state.records import NodeRecord
 
+RULES = Rules()
 _CARD_STEP = 1000
 _EFA = ("efa", "efa-only")
 _DEFAULT_TYPE = "m1.small"
@@ -201,7 +202,7 @@ def _set_profile(call: ParsedRequest, request: MergedLaunchRequest, instance: An
     return str(profile.roles[0].name) if profile.roles else ""
 
 
-@rule("RunInstances")
+@RULES.action("RunInstances")
 def run_instances(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's reservation
     """Launch up to MaxCount instances in one zone; launch none if there is capacity for fewer than MinCount."""
     minimum, maximum = _counts(call)
@@ -224,7 +225,7 @@ def _counts(call: ParsedRequest) -> tuple[int, int]:
     return minimum, maximum
 
 
-@rule("TerminateInstances")
+@RULES.action("TerminateInstances")
 def terminate(call: ParsedRequest) -> dict[str, Any]:
     """Return `shutting-down` immediately; nodes are stopped in the background. Idempotent."""
     instances = find(call, call.texts("InstanceIds"))
@@ -263,7 +264,7 @@ def start_termination(call: ParsedRequest, instances: list[Any]) -> None:
     call.world.keeper.end(call.region, [instance.id for instance in instances])
 
 
-@rule("StopInstances")
+@RULES.action("StopInstances")
 def stop(call: ParsedRequest) -> dict[str, Any]:
     """Stop instances: power off their nodes and keep the disks."""
     instances = find(call, call.texts("InstanceIds"))
@@ -278,7 +279,7 @@ def stop(call: ParsedRequest) -> dict[str, Any]:
     return {"StoppingInstances": rows}
 
 
-@rule("StartInstances")
+@RULES.action("StartInstances")
 def start(call: ParsedRequest) -> dict[str, Any]:
     """Start stopped instances."""
     instances = find(call, call.texts("InstanceIds"))
@@ -291,7 +292,7 @@ def start(call: ParsedRequest) -> dict[str, Any]:
     return {"StartingInstances": rows}
 
 
-@rule("RebootInstances")
+@RULES.action("RebootInstances")
 def reboot(call: ParsedRequest) -> dict[str, Any]:
     """Reboot the nodes of running instances; boot hooks run again."""
     instances = find(call, call.texts("InstanceIds"))

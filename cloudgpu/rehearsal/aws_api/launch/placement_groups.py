@@ -3,13 +3,14 @@
 import secrets
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, paginate_rows, rule, tag_list
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, Rules, paginate_rows, tag_list
 from cloudgpu.rehearsal.state.records import PlacementGroup
 
+RULES = Rules()
 _STRATEGIES = ("cluster", "spread", "partition")
 
 
-@rule("CreatePlacementGroup")
+@RULES.action("CreatePlacementGroup")
 def create(call: ParsedRequest) -> dict[str, Any]:
     """Create a group; reject a name that is already used in the region."""
     name = str(call.params.get("GroupName") or "")
@@ -34,7 +35,7 @@ def create(call: ParsedRequest) -> dict[str, Any]:
     return {"PlacementGroup": _description(call, group)}
 
 
-@rule("DescribePlacementGroups")
+@RULES.action("DescribePlacementGroups")
 def describe(call: ParsedRequest) -> dict[str, Any]:
     """Describe groups by name, id and filter."""
     groups = list(call.records.placement_groups.values())
@@ -49,7 +50,7 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
     return {"PlacementGroups": rows}
 
 
-@rule("DeletePlacementGroup")
+@RULES.action("DeletePlacementGroup")
 def delete(call: ParsedRequest) -> dict[str, Any]:
     """Delete a group unless an instance that is not terminated uses it."""
     name = str(call.params.get("GroupName") or "")

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, paginate_rows, rule, tags_for
+from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, Rules, paginate_rows, tags_for
 from cloudgpu.rehearsal.state.records import Records, SavedAnswer
 
+RULES = Rules()
 _MAX_SAVED = 5000
 
 Key = tuple[str, str, str]
@@ -172,7 +173,7 @@ def _merged_tags(base: Mapping[str, Any], specified: Mapping[str, Any]) -> list[
     return merged
 
 
-@rule("CreateLaunchTemplate")
+@RULES.action("CreateLaunchTemplate")
 def create_launch_template(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
     """Create a template as moto does, but check its name and store the tags for launched resources unchanged."""
     if not _TEMPLATE_NAME.fullmatch(str(call.params.get("LaunchTemplateName"))):
@@ -193,7 +194,7 @@ def create_launch_template(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's
     return response
 
 
-@rule("DescribeLaunchTemplates")
+@RULES.action("DescribeLaunchTemplates")
 def describe_launch_templates(call: ParsedRequest) -> dict[str, Any]:
     """Describe templates with pagination; moto truncates the list at 15 templates and does not return a token."""
     templates = call.backend.describe_launch_templates(
@@ -206,7 +207,7 @@ def describe_launch_templates(call: ParsedRequest) -> dict[str, Any]:
     return {"LaunchTemplates": descriptions, "NextToken": token}
 
 
-@rule("DeleteLaunchTemplate")
+@RULES.action("DeleteLaunchTemplate")
 def delete_launch_template(call: ParsedRequest) -> dict[str, Any]:
     """Delete a template and describe it; moto returns only its names."""
     template = call.backend.delete_launch_template(
