@@ -4,6 +4,7 @@ Code that only tests use counts as unused, because it never runs in production. 
 An unused name that is not on the list is an error, and so is an entry that no longer matches an unused name.
 """
 
+import re
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -17,8 +18,10 @@ ALLOWED = ROOT / "scripts" / "dead_code.toml"
 USERS = ("cloudgpu", "infra", "recipes", "scripts", "benchmarks")
 """Directories whose code counts as a use of a name."""
 CHECKED = ("cloudgpu", "infra")
-DECORATORS = ["@rule", "@check", "@*.command", "@*.callback", "@field_validator", "@model_validator"]
+DECORATORS = ["@rule", "@*.action", "@check", "@*.command", "@*.callback", "@field_validator", "@model_validator"]
 """Decorators that register a function. No code refers to such a function by name."""
+VERBS = "cloudgpu/node/agent/main.py"
+"""The file that names functions of the agent as `module:function`."""
 CONFIDENCE = 60
 
 
@@ -27,6 +30,8 @@ def unused_names() -> dict[str, str]:
     search = Vulture(ignore_decorators=DECORATORS)
     users = [str(ROOT / folder) for folder in USERS if (ROOT / folder).is_dir()]
     search.scavenge(users, exclude=[str(ROOT / "*" / "tests" / "*")])
+    for path in ROOT.glob(VERBS):
+        search.used_names.update(re.findall(r'"[a-z_.]+:([a-z_]+)"', path.read_text(encoding="utf-8")))
     unused = {}
     for item in search.get_unused_code(min_confidence=CONFIDENCE):
         path = Path(item.filename).relative_to(ROOT)

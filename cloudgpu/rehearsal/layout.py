@@ -1,4 +1,4 @@
-"""Paths and JSON formats of a rehearsal cloud's files below `Home.rehearsal`. All files are private to their owner.
+"""A rehearsal cloud's files below `Home.rehearsal`: their paths and JSON formats, and how they are written to disk.
 
 Version 0.1.0 wrote no format number, so a file without a number has format 1. A file with a higher number than this
 version knows was written by a newer version. Such a file is rejected instead of being treated as damaged, because
@@ -14,14 +14,17 @@ damaged files are replaced or deleted.
     nodes/images.json           node host       node host
     nodes/instances/ID/record.json  node host   the next node host
 
-All other state (client tokens, schedules, resources) is in the snapshots of `store.py`, whose first line identifies
-their format. Faults and conditions are kept only in memory, except for the limits in market.json. Without ended.json,
-`status` shows clusters as recorded.
+All files are private to their owner. All other state (client tokens, schedules, resources) is in the snapshots of
+`aws_api/store.py`, whose first line identifies their format. Faults and conditions are kept only in memory, except for
+the limits in market.json. Without ended.json, `status` shows clusters as recorded.
 """
 
+import errno
 import json
 import logging
+import os
 import re
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,11 +35,12 @@ from cloudgpu import files
 from cloudgpu.clock import utc_text
 from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import NewerFormatError, StateError
-from cloudgpu.paths import Home
+from cloudgpu.paths import Home, unwritable_error
 from cloudgpu.rehearsal.nodes.values import NodeReport
-from cloudgpu.rehearsal.state.durable import write_durably
 from cloudgpu.state.documents import FIRST, FORMAT, stored_format
 
+_RESERVE_BYTES: Final = 2 * files.MIB
+"""Size of the reserve: enough to save a batch and new snapshots of a region with hundreds of instances."""
 LIMIT_DAYS: Final = 3650
 """Maximum offset of the simulated clock from the machine's clock. A larger offset may overflow date arithmetic."""
 MAX_INSTANCES: Final = 4096
@@ -214,3 +218,65 @@ def _read(files: RehearsalFiles) -> Mapping[str, datetime]:
         message = f"more than {MAX_INSTANCES} instances"
         raise ValueError(message)
     return document.instances
+
+
+class NotSavedError(StateError):
+    """A call could not be saved to disk and therefore had no effect."""
+
+
+def not_saved(cause: StateError) -> NotSavedError:
+    """Return the error for a call that had no effect because saving it failed."""
+    return NotSavedError(
+        f"the rehearsal cloud cannot save this call, so it had no effect: {cause.message}",
+        hint="free some disk space, then retry; deletions still work",
+    )
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Replace the file with `content`, mode 0600, and flush it to disk."""
+    try:
+        files.replace(path, content)
+    except OSError as err:
+        raise unwritable_error(path, err) from err
+
+
+class Reserve:
+    """A file that only reserves disk space. Callers must hold the simulated cloud's lock."""
+
+    def __init__(self, path: Path) -> None:
+        """Store the path. `hold` creates the file."""
+        self._path = path
+        self._held = False
+
+    def hold(self) -> None:
+        """Create the file unless it exists and has the right size."""
+        if self._held:
+            return
+        try:
+            if not self._path.exists() or self._path.stat().st_size != _RESERVE_BYTES:
+                self._make()
+        except OSError as err:
+            raise unwritable_error(self._path.parent, err) from err
+        self._held = True
+
+    def release(self) -> bool:
+        """Delete the file to free the reserved space. Return False if no space was reserved or the deletion failed."""
+        if not self._held:
+            return False
+        self._held = False
+        try:
+            self._path.unlink()
+        except OSError:
+            return False
+        return True
+
+    def _make(self) -> None:
+        # Check the free space first: using the last free blocks, even briefly, would make other writers fail.
+        if shutil.disk_usage(self._path.parent).free < _RESERVE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        try:
+            # Random bytes, because a compressing file system would allocate no blocks for zeros.
+            files.create(self._path, os.urandom(_RESERVE_BYTES), durable=False)
+        except OSError:
+            self._path.unlink(missing_ok=True)
+            raise

@@ -11,8 +11,7 @@ from typing import Final
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.paths import Home
-from cloudgpu.rehearsal.layout import LIMIT_DAYS, DocumentFormat, RehearsalFiles, shift_within_limits
-from cloudgpu.rehearsal.state.durable import write_durably
+from cloudgpu.rehearsal.layout import LIMIT_DAYS, DocumentFormat, RehearsalFiles, shift_within_limits, write_durably
 
 _FORMAT: Final = DocumentFormat("simulated time")
 _LIMIT: Final = timedelta(days=LIMIT_DAYS)

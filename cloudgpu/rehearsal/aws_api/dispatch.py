@@ -11,7 +11,7 @@ from cloudgpu import bounds
 from cloudgpu.decoding import decode_as
 from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.aws_api.interfaces import World
-from cloudgpu.rehearsal.state.records import Records
+from cloudgpu.rehearsal.aws_api.records import Records
 
 _MAX_PAGE_SIZE = 1000
 Action = Callable[[World, str, Mapping[str, Any]], dict[str, Any]]

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 from cloudgpu.clock import Clock
 from cloudgpu.rehearsal.aws_api.dispatch import AwsError
 from cloudgpu.rehearsal.aws_api.ec2 import instance_store
-from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
+from cloudgpu.rehearsal.aws_api.ec2.launch_request import MergedLaunchRequest
 from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
 from cloudgpu.rehearsal.server.error_responses import not_found_message
 

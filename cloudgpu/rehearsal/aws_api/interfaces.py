@@ -6,7 +6,7 @@ from threading import RLock
 from typing import Protocol
 
 from cloudgpu.clock import Clock
-from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
+from cloudgpu.rehearsal.aws_api.market import Market
 from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
 from cloudgpu.rehearsal.faults.node_faults import NodeFault
 from cloudgpu.rehearsal.layout import RehearsalFiles

@@ -11,8 +11,8 @@ from cloudgpu.catalog import catalog
 from cloudgpu.catalog.hardware import InstanceType
 from cloudgpu.rehearsal.aws_api.dispatch import Action, JsonError, ParsedRequest, Rules, paginate, paginate_rows
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
-from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.aws_api.interfaces import World
+from cloudgpu.rehearsal.aws_api.market import Market
 
 RULES = Rules()
 _SERVICE = "AmazonEC2"

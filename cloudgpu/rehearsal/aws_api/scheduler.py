@@ -14,10 +14,10 @@ from moto.scheduler.models import scheduler_backends
 from moto.scheduler.responses import EventBridgeSchedulerResponse
 
 from cloudgpu import bounds
+from cloudgpu.rehearsal.aws_api.ec2.instances import mark_shutting_down
 from cloudgpu.rehearsal.aws_api.iam_service import allows, find_role, trusts
 from cloudgpu.rehearsal.aws_api.interfaces import InstanceWorker
-from cloudgpu.rehearsal.aws_api.launch.instances import mark_shutting_down
-from cloudgpu.rehearsal.state.records import records_of
+from cloudgpu.rehearsal.aws_api.records import records_of
 
 _AT: Final = re.compile(r"at\((\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})\)")
 _RATE: Final = re.compile(r"rate\([1-9]\d* (minute|hour|day)s?\)")

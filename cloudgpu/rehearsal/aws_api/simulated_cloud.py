@@ -20,15 +20,15 @@ from cloudgpu.rehearsal.aws_api.ec2.reachability import resend_access
 from cloudgpu.rehearsal.aws_api.eventual_consistency import SearchLag
 from cloudgpu.rehearsal.aws_api.fsx_records import region_file_systems
 from cloudgpu.rehearsal.aws_api.interfaces import Parts, World
+from cloudgpu.rehearsal.aws_api.records import records_of
 from cloudgpu.rehearsal.aws_api.scheduler import run_due_schedules
 from cloudgpu.rehearsal.aws_api.ssm import SsmSessions
-from cloudgpu.rehearsal.nodes.mounts.shared_storage import delete_orphaned_folders
+from cloudgpu.rehearsal.aws_api.store import Store
+from cloudgpu.rehearsal.layout import Reserve, not_saved
+from cloudgpu.rehearsal.nodes.shared_storage import delete_orphaned_folders
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.server.services import Services
 from cloudgpu.rehearsal.server.sigv4 import Scope
-from cloudgpu.rehearsal.state.durable import Reserve, not_saved
-from cloudgpu.rehearsal.state.records import records_of
-from cloudgpu.rehearsal.state.store import Store
 
 _RESOURCE_TYPES = (
     "instances", "volumes", "interfaces", "addresses", "nat_gateways", "endpoints", "gateways", "route_tables",

@@ -28,8 +28,8 @@ from cloudgpu.rehearsal.aws_api.dispatch import JsonError
 from cloudgpu.rehearsal.aws_api.ec2.images import IMAGE_FOLDERS, ami_of_parameter
 from cloudgpu.rehearsal.aws_api.ec2.reachability import allowed_traffic
 from cloudgpu.rehearsal.aws_api.iam_service import allows
+from cloudgpu.rehearsal.aws_api.records import records_of
 from cloudgpu.rehearsal.nodes import addresses
-from cloudgpu.rehearsal.state.records import records_of
 
 _CHUNK_BYTES = 1 << 16
 _CONNECT_TIMEOUT_S = 60.0

@@ -43,7 +43,7 @@ class FaultScript:
 @cache
 def builtin_scripts() -> Mapping[str, FaultScript]:
     """Return the built-in fault scripts by name."""
-    folder = files("cloudgpu.rehearsal.faults.library")
+    folder = files("cloudgpu.rehearsal.faults") / "library"
     file_names = sorted(item.name for item in folder.iterdir() if item.name.endswith(".yaml"))
     texts = {name.removesuffix(".yaml"): (folder / name).read_text("utf-8") for name in file_names}
     return {name: parse_script(name, text) for name, text in texts.items()}

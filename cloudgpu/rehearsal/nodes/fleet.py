@@ -15,15 +15,14 @@ from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.faults.node_faults import FaultInjector, NodeFault, NodeFaults
 from cloudgpu.rehearsal.layout import LIMIT_DAYS, shift_within_limits
-from cloudgpu.rehearsal.nodes import addresses, namespaces, record
+from cloudgpu.rehearsal.nodes import addresses, namespace_script, namespaces, record
 from cloudgpu.rehearsal.nodes.images import Images
-from cloudgpu.rehearsal.nodes.mounts import namespace_script
-from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore
 from cloudgpu.rehearsal.nodes.node import HostServices, SimulatedNode
 from cloudgpu.rehearsal.nodes.processes import NodeRuntime, PlainBody
 from cloudgpu.rehearsal.nodes.record import NodePaths, SimulatedNodeRecord
 from cloudgpu.rehearsal.nodes.servers.metadata import hostname
 from cloudgpu.rehearsal.nodes.servers.power_commands import Action
+from cloudgpu.rehearsal.nodes.shared_storage import SharedFolderStore
 from cloudgpu.rehearsal.nodes.values import NodeReport, NodeSpec, Opened, PoweredOff, RoleCredentials, StartedNode
 from cloudgpu.rehearsal.nodes.visible_paths import VisiblePaths
 

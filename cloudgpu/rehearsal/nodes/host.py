@@ -25,10 +25,9 @@ from cloudgpu import files
 from cloudgpu.decoding import decode_as
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.layout import DocumentFormat, shift_within_limits
-from cloudgpu.rehearsal.nodes import addresses, namespaces, record, visible_paths
+from cloudgpu.rehearsal.nodes import addresses, namespaces, record, shared_storage, visible_paths
 from cloudgpu.rehearsal.nodes.control import ControlServer
 from cloudgpu.rehearsal.nodes.fleet import NodeFleet
-from cloudgpu.rehearsal.nodes.mounts import shared_storage
 from cloudgpu.rehearsal.nodes.values import RoleCredentials, credentials_to_json
 
 _FORMAT: Final = DocumentFormat("state of the node host")

@@ -133,7 +133,7 @@ class Layer:
         return f"{self.shown}/{_PROGRAM_FOLDER}/{name}"
 
     def _lay_programs(self) -> None:
-        sources = importlib.resources.files("cloudgpu.rehearsal.nodes.programs")
+        sources = importlib.resources.files("cloudgpu.rehearsal.nodes.servers")
         for name in ("standin.py", "sftp.py"):
             self._write(f"{_PROGRAM_FOLDER}/{name}", (sources / name).read_text())
         python = shlex.quote(self.surroundings.base_python)

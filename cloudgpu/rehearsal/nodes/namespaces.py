@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from cloudgpu.errors import RehearsalError
+from cloudgpu.rehearsal.nodes import namespace_script
 from cloudgpu.rehearsal.nodes.images import Layer
-from cloudgpu.rehearsal.nodes.mounts import namespace_script
 
 _LOG = logging.getLogger(__name__)
 _BOOT_TIMEOUT_S = 30.0

@@ -13,20 +13,18 @@ import asyncssh
 
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.faults.node_faults import NodeFault, NodeFaults
-from cloudgpu.rehearsal.nodes import addresses, processes
+from cloudgpu.rehearsal.nodes import addresses, processes, shared_folders
 from cloudgpu.rehearsal.nodes.boot import NodeBoot
-from cloudgpu.rehearsal.nodes.gpus import LIBRARY_FILE, installation_command
+from cloudgpu.rehearsal.nodes.gpus import LIBRARY_FILE, Archive, installation_command
 from cloudgpu.rehearsal.nodes.images import NO_EGRESS_FILE
-from cloudgpu.rehearsal.nodes.mounts import shared_folders
-from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore, Views
 from cloudgpu.rehearsal.nodes.processes import NodeRuntime, NodeTimers
 from cloudgpu.rehearsal.nodes.record import Console, NodePaths, SimulatedNodeRecord, StoredRecord
 from cloudgpu.rehearsal.nodes.servers import command_answers, metadata
-from cloudgpu.rehearsal.nodes.servers.command_stubs import StandInServer
+from cloudgpu.rehearsal.nodes.servers.command_answers import StandInServer
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, hostname
-from cloudgpu.rehearsal.nodes.servers.package_answers import Archive
 from cloudgpu.rehearsal.nodes.servers.power_commands import Action
 from cloudgpu.rehearsal.nodes.servers.sshd import LoginUser, NodeSshServer, SshDoors
+from cloudgpu.rehearsal.nodes.shared_storage import SharedFolderStore, Views
 from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials
 
 _LOG = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from cloudgpu import files
 from cloudgpu.decoding import decode_as
 from cloudgpu.rehearsal.layout import DocumentFormat
-from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
+from cloudgpu.rehearsal.nodes.shared_folders import Mounted
 from cloudgpu.rehearsal.nodes.values import NodeReport, NodeSpec, PowerState, spec_to_json
 
 _FORMAT: Final = DocumentFormat("node record")

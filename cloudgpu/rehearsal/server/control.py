@@ -1,4 +1,4 @@
-"""The rehearsal cloud's control API under `/_cloudgpu/`, and the signatures of its calls.
+"""The rehearsal cloud's control API under `/_cloudgpu/`, the faults that it sets, and the signatures of its calls.
 
 The key is never sent, so an unrelated process on a reused port cannot learn it.
 """
@@ -9,21 +9,69 @@ import http.client
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cloudgpu.decoding import MALFORMED, decode_as, describe_error
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.files import parse_json
-from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
-from cloudgpu.rehearsal.faults.active import ActiveFaults
-from cloudgpu.rehearsal.faults.api_faults import FaultRules
+from cloudgpu.rehearsal.aws_api.interfaces import NodeHost
+from cloudgpu.rehearsal.aws_api.market import Market
+from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
+from cloudgpu.rehearsal.faults.api_faults import FaultRules, conditions_from
+from cloudgpu.rehearsal.faults.node_faults import NodeFault, node_fault_from
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 
+_PARTS: Mapping[str, type] = {
+    "names": list, "rules": list, "capacity": dict, "quotas": dict, "cloud": dict, "nodes": list,
+}  # fmt: skip
 HEADER = "X-Cloudgpu-Seal"
 _TOLERANCE_S = 300.0
 _SHOWN_CHARACTERS = 300
 PREFIX = "/_cloudgpu/"
+
+
+@dataclass
+class ActiveFaults:
+    """The active faults of one server. Only the capacity and quota tables are saved to disk."""
+
+    faults: FaultRules
+    market: Market
+    behaviour: ActiveConditions
+    host: NodeHost
+    names: list[str] = field(default_factory=list)
+    cloud: dict[str, Any] = field(default_factory=dict)
+    nodes: list[NodeFault] = field(default_factory=list)
+
+    def put(self, row: Mapping[str, Any]) -> None:
+        """Replace all active faults."""
+        parts = {name: row.get(name, kind()) for name, kind in _PARTS.items()}
+        for name, kind in _PARTS.items():
+            if not isinstance(parts[name], kind):
+                message = f"{name} is not a {kind.__name__}"
+                raise ValueError(message)  # noqa: TRY004 - the caller turns it into an HTTP response
+        conditions = conditions_from(parts["cloud"])
+        nodes = [node_fault_from(fault) for fault in parts["nodes"]]
+        self.market.put_capacity(parts["capacity"])
+        self.market.put_quotas(parts["quotas"])
+        self.faults.put(parts["rules"])
+        self.behaviour.put(conditions)
+        self.names, self.cloud = [str(name) for name in parts["names"]], dict(parts["cloud"])
+        if nodes or self.nodes:
+            self.host.put_faults(nodes)
+        self.nodes = nodes
+
+    def shown(self) -> dict[str, Any]:
+        """Return the active faults and the number of calls that conditions affected, as JSON values."""
+        return {
+            "names": self.names,
+            "rules": self.faults.shown()["rules"],
+            "capacity": self.market.capacity,
+            "quotas": self.market.quotas,
+            "cloud": self.cloud,
+            "struck": self.behaviour.times_applied,
+            "nodes": [{"do": fault.do, "match": dict(fault.match), "count": fault.count} for fault in self.nodes],
+        }
 
 
 def sign_call(secret: str, method: str, target: str, body: bytes, *, at: float | None = None) -> str:

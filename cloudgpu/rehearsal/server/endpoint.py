@@ -21,11 +21,11 @@ from urllib.parse import parse_qsl
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.faults.api_faults import FaultRule, FaultRules, MatchedCall, Phase
+from cloudgpu.rehearsal.layout import NotSavedError
 from cloudgpu.rehearsal.server.control import PREFIX, ControlApi
 from cloudgpu.rehearsal.server.error_responses import error_response
 from cloudgpu.rehearsal.server.http_message import DropConnectionError, HttpRequest, HttpResponse
 from cloudgpu.rehearsal.server.sigv4 import Keyring, Scope, SignatureError, verify, verify_head
-from cloudgpu.rehearsal.state.durable import NotSavedError
 
 _READ_ACTION = re.compile(r"(Describe|Get|List|Head|Lookup|Search|Select|BatchGet|AssumeRole)")
 _MATCH_PARAMETERS = {

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import fcntl
+import functools
 import gc
 import logging
 import os
@@ -14,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BufferedWriter
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from cloudgpu.clock import Clock, SystemClock
@@ -23,9 +24,8 @@ from cloudgpu.errors import CloudGpuError, RehearsalError, StateError
 from cloudgpu.files import make_private_directory, open_for_appending
 from cloudgpu.paths import Home
 from cloudgpu.processes import this_system
-from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.aws_api.interfaces import NodeHost, Parts
-from cloudgpu.rehearsal.faults.active import ActiveFaults
+from cloudgpu.rehearsal.aws_api.market import Market
 from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions, SkewedClock
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
 from cloudgpu.rehearsal.layout import (
@@ -34,15 +34,15 @@ from cloudgpu.rehearsal.layout import (
     RehearsalFiles,
     record_ended_instances,
     running_nodes,
+    write_durably,
 )
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import sigv4
-from cloudgpu.rehearsal.server.control import ControlApi
+from cloudgpu.rehearsal.server.control import ActiveFaults, ControlApi
 from cloudgpu.rehearsal.server.endpoint import EndpointApplication
 from cloudgpu.rehearsal.server.http_message import Application, HttpRequest, HttpResponse, LargeBodyGuard
 from cloudgpu.rehearsal.server.http_server import LoopbackServer
 from cloudgpu.rehearsal.simulated_time import SimulatedTime
-from cloudgpu.rehearsal.state.durable import write_durably
 
 _IDLE_MINUTES = 30.0
 _HOUSEKEEPING_S = 2.0
@@ -171,9 +171,7 @@ class RehearsalServer:
         """Import moto and restore the state. This takes about a second, and the first request waits for it."""
         gc.disable()  # imports create no garbage, and collection takes a fifth of the time
         try:
-            from cloudgpu.rehearsal.server.botocore_models import share_loader_cache  # noqa: PLC0415
-
-            share_loader_cache()
+            share_ec2_model()
             from cloudgpu.rehearsal.aws_api.simulated_cloud import SimulatedCloud  # noqa: PLC0415
 
             cloud = SimulatedCloud(self._parts)
@@ -298,6 +296,28 @@ def _try_lock(lock: BufferedWriter) -> bool:
         else:
             return True
     return False
+
+
+def share_ec2_model() -> None:
+    """Make all of botocore's loaders in this process share what they read of EC2.
+
+    Moto loads this model, the largest one, three times, each time with a new loader. Unless they share it, this takes a
+    third of the CPU time that the server needs to start and handle its first call. Other models are not shared, because
+    clients change theirs: the S3 client removes the bucket from the paths, by which the server finds a request's
+    operation.
+    """
+    from botocore.loaders import JSONFileLoader  # noqa: PLC0415 - loads botocore, while the server already listens
+
+    read = JSONFileLoader.load_file
+
+    @functools.cache
+    def read_once(path: str) -> Any:  # noqa: ANN401 - JSON
+        return read(JSONFileLoader(), path)
+
+    def load_file(loader: JSONFileLoader, path: str) -> Any:  # noqa: ANN401 - JSON
+        return read_once(path) if "ec2" in PurePath(path).parts else read(loader, path)
+
+    JSONFileLoader.load_file = load_file  # type: ignore[method-assign,assignment]
 
 
 def _clean_environment() -> None:

@@ -21,9 +21,8 @@ from cloudgpu import bounds
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.paths import unwritable_error
-from cloudgpu.rehearsal.layout import DocumentFormat
+from cloudgpu.rehearsal.layout import DocumentFormat, write_durably
 from cloudgpu.rehearsal.server.http_message import HttpRequest
-from cloudgpu.rehearsal.state.durable import write_durably
 from cloudgpu.text import command
 
 _ALGORITHM = "AWS4-HMAC-SHA256"

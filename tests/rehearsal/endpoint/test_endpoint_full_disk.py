@@ -10,8 +10,8 @@ from botocore.exceptions import ClientError
 
 from cloudgpu.paths import unwritable_error
 from cloudgpu.rehearsal import client
+from cloudgpu.rehearsal.aws_api import store
 from cloudgpu.rehearsal.layout import RehearsalFiles
-from cloudgpu.rehearsal.state import store
 from tests.rehearsal.endpoint.server_process import ServerProcess
 from tests.rehearsal.endpoint.writers import ABSENT, WRITERS, Clients, Writer, observed, settle
 from tests.rehearsal.test_homes import fill, mounted

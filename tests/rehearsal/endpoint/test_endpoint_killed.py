@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ConnectionError, HTTPClientError
 
-from cloudgpu.rehearsal.state import store
+from cloudgpu.rehearsal.aws_api import store
 from tests.rehearsal.endpoint.writers import ABSENT, WRITERS, Clients, Key, Writer, observed, settle
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(600)]

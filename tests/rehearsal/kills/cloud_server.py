@@ -23,10 +23,10 @@ from shared_clock import SharedClock
 
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal.aws_api import simulated_cloud
+from cloudgpu.rehearsal.aws_api import store as state_store
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.server.endpoint import EndpointApplication
 from cloudgpu.rehearsal.server.main import RehearsalServer
-from cloudgpu.rehearsal.state import store as state_store
 from tests.rehearsal.fake_nodes import FakeNodeHost
 
 

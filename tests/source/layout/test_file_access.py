@@ -36,7 +36,8 @@ NAMES = {"open", *METHODS, *LIBRARIES, *(name.rpartition(".")[2] for name in FUN
 """The last part of all these names."""
 FOLDERS = {
     "node/agent/": "travels to the node as one bundle of the standard library, and opens the node's files",
-    "rehearsal/nodes/programs/": "runs inside simulated nodes, on their files",
+    "rehearsal/nodes/servers/sftp.py": "runs inside simulated nodes, on their files",
+    "rehearsal/nodes/servers/standin.py": "runs inside simulated nodes, on their files",
 }
 ALLOWED = {
     "app/planning/recipe_scaffold.py": (1, "a new file in a folder that was made just now"),
@@ -64,7 +65,7 @@ ALLOWED = {
     ),
     "rehearsal/nodes/processes.py": (1, "a file of /proc by its folder"),
     "rehearsal/nodes/addresses.py": (1, "a directory"),
-    "rehearsal/nodes/mounts/shared_storage.py": (1, "a directory, to mount it"),
+    "rehearsal/nodes/shared_storage.py": (1, "a directory, to mount it"),
     "rehearsal/aws_api/ec2/backend.py": (1, "data that travel with cloudgpu"),
     "rehearsal/faults/scripts.py": (1, "scripts that travel with cloudgpu"),
     "rehearsal/server/main.py": (1, "a file of /proc"),

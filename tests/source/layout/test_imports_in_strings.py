@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.rehearsal.state.store import MOVED_MODULES
+from cloudgpu.rehearsal.aws_api.store import MOVED_MODULES
 from tests.source_code import nodes_of, syntax_nodes
 
 ROOT = Path(__file__).parents[3]

@@ -1,7 +1,7 @@
 """Valid requests and files of the rehearsal cloud, used as seeds by the fuzz targets."""
 
 from cloudgpu.rehearsal.nodes import record
-from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
+from cloudgpu.rehearsal.nodes.shared_folders import Mounted
 from cloudgpu.rehearsal.nodes.values import NodeSpec
 
 SPEC = NodeSpec(

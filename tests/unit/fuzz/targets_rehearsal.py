@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cloudgpu.errors import StateError
 from cloudgpu.files import FileRefusedError
 from cloudgpu.rehearsal import client
-from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
+from cloudgpu.rehearsal.aws_api.market import Market
 from cloudgpu.rehearsal.aws_api.scheduler import is_valid_expression
 from cloudgpu.rehearsal.faults import api_faults, scripts
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
@@ -23,10 +23,10 @@ from cloudgpu.rehearsal.nodes import boot, host, record
 from cloudgpu.rehearsal.nodes.control import _request
 from cloudgpu.rehearsal.nodes.gpus import simulate_nvidia_smi as nvidia_smi
 from cloudgpu.rehearsal.nodes.images import Images
-from cloudgpu.rehearsal.nodes.programs.sftp import Server
 from cloudgpu.rehearsal.nodes.servers import power_commands
-from cloudgpu.rehearsal.nodes.servers.command_stubs import _parsed as _parsed_command
+from cloudgpu.rehearsal.nodes.servers.command_answers import _parsed as _parsed_command
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, parse_head
+from cloudgpu.rehearsal.nodes.servers.sftp import Server
 from cloudgpu.rehearsal.nodes.values import NodeSpec, spec_from_json, spec_to_json
 from cloudgpu.rehearsal.server import endpoint
 from cloudgpu.rehearsal.server.control import HEADER, ControlApi, sign_call
@@ -192,8 +192,8 @@ class _Controlled:
 
 
 def _control(body: bytes) -> None:
-    from cloudgpu.rehearsal.faults.active import ActiveFaults
     from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
+    from cloudgpu.rehearsal.server.control import ActiveFaults
 
     market, faults = Market(scratch() / "no-market.json"), FaultRules()
     active_faults = ActiveFaults(faults, market, ActiveConditions(ManualClock(NOW)), mock.Mock())
@@ -301,7 +301,7 @@ def _policy(value: Any) -> None:
 
 def _launch_data(text: str) -> None:
     from cloudgpu.rehearsal.aws_api.dispatch import AwsError
-    from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
+    from cloudgpu.rehearsal.aws_api.ec2.launch_request import MergedLaunchRequest
 
     wanted = MergedLaunchRequest.__new__(MergedLaunchRequest)
     object.__setattr__(wanted, "data", {"UserData": text})

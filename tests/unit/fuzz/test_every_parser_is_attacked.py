@@ -118,7 +118,7 @@ NOT_ATTACKED = {
     "rehearsal/nodes/host_client.py:NodeHostClient._call": WIRED,
     "rehearsal/nodes/host_client.py:NodeHostClient.console": OWN,
     "rehearsal/nodes/host_client.py:NodeHostClient.events": WIRED,
-    "rehearsal/nodes/programs/sftp.py:_Packet.u64": OTHER,
+    "rehearsal/nodes/servers/sftp.py:_Packet.u64": OTHER,
     "rehearsal/aws_api/scheduler.py:_invoke": OTHER,
     "rehearsal/aws_api/scheduler.py:_is_due": OTHER,
     "rehearsal/aws_api/eventual_consistency.py:_searches_by_tag": OTHER,

@@ -5,11 +5,11 @@ import sys
 
 SHARES_EC2 = """
 from botocore.loaders import Loader
-from cloudgpu.rehearsal.server import botocore_models
+from cloudgpu.rehearsal.server.main import share_ec2_model
 
 load = lambda: Loader().load_service_model("ec2", "service-2")
 apart = load()
-botocore_models.share_loader_cache()
+share_ec2_model()
 shared = [load(), load()]
 assert shared[0] is shared[1]
 assert shared[0] is not apart
@@ -18,10 +18,10 @@ assert shared[0]["metadata"] == apart["metadata"]
 
 LEAVES_S3 = """
 from botocore.loaders import Loader
-from cloudgpu.rehearsal.server import botocore_models
+from cloudgpu.rehearsal.server.main import share_ec2_model
 
 load = lambda: Loader().load_service_model("s3", "service-2")
-botocore_models.share_loader_cache()
+share_ec2_model()
 load()["operations"]["CreateBucket"]["http"]["requestUri"] = ""
 assert load()["operations"]["CreateBucket"]["http"]["requestUri"] == "/{Bucket}"
 """

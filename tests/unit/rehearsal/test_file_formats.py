@@ -14,11 +14,11 @@ import pytest
 
 from cloudgpu.errors import NewerFormatError, RehearsalError, StateError
 from cloudgpu.rehearsal import client
-from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
+from cloudgpu.rehearsal.aws_api.market import Market
 from cloudgpu.rehearsal.layout import FAILURE_FORMAT, DocumentFormat, RehearsalFiles
 from cloudgpu.rehearsal.nodes import host, record
 from cloudgpu.rehearsal.nodes.images import Images
-from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
+from cloudgpu.rehearsal.nodes.shared_folders import Mounted
 from cloudgpu.rehearsal.nodes.values import NodeSpec, RoleCredentials
 from cloudgpu.rehearsal.server import main, process, sigv4
 from cloudgpu.rehearsal.server.sigv4 import AccessKey, Keyring

@@ -4,7 +4,7 @@ import io
 import pickle
 from collections import defaultdict
 
-from cloudgpu.rehearsal.state.store import take_apart
+from cloudgpu.rehearsal.aws_api.store import take_apart
 
 
 class Pickler(pickle.Pickler):

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.errors import StateError
-from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
-from cloudgpu.rehearsal.aws_api.launch.fleets import FleetCapacity, Pool, allocate
+from cloudgpu.rehearsal.aws_api.ec2.fleets import FleetCapacity, Pool, allocate
+from cloudgpu.rehearsal.aws_api.market import Market
 from cloudgpu.rehearsal.faults.api_faults import FaultRules, MatchedCall
+from cloudgpu.rehearsal.layout import write_durably
 from cloudgpu.rehearsal.server.endpoint import identify
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
 from cloudgpu.rehearsal.server.sigv4 import Scope, load, load_or_create
-from cloudgpu.rehearsal.state.durable import write_durably
 
 RUN = MatchedCall("ec2", "RunInstances", "us-east-1", True, {"zone": "us-east-1c", "instance_type": "p3dn.24xlarge"})
 LOOK = MatchedCall("ec2", "DescribeVpcs", "us-east-1", False)

@@ -33,13 +33,23 @@ from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, EC2_RESOURCE_TO_PREFIX
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.aws_api import prices_and_quotas
 from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, Rule, Rules, paginate_rows
-from cloudgpu.rehearsal.aws_api.ec2 import elastic_ips, images, instance_types, networks, reachability
+from cloudgpu.rehearsal.aws_api.ec2 import (
+    capacity,
+    elastic_ips,
+    fleets,
+    images,
+    instance_types,
+    instances,
+    launch_request,
+    networks,
+    placement_groups,
+    reachability,
+)
 from cloudgpu.rehearsal.aws_api.ec2.instance_types import is_nitro
 from cloudgpu.rehearsal.aws_api.eventual_consistency import record_new_resources, reject_invisible
 from cloudgpu.rehearsal.aws_api.interfaces import World
-from cloudgpu.rehearsal.aws_api.launch import capacity, fleets, instances, placement_groups, request
+from cloudgpu.rehearsal.aws_api.records import SavedAnswer, records_of
 from cloudgpu.rehearsal.server.http_server import MAX_TAGS
-from cloudgpu.rehearsal.state.records import SavedAnswer, records_of
 
 RULES = Rules()
 _MODIFIED = ("size", "volume_type", "iops", "throughput")
@@ -291,7 +301,7 @@ _ALL_RULES: Mapping[str, Rule] = {
     **networks.RULES,
     **placement_groups.RULES,
     **prices_and_quotas.RULES,
-    **request.RULES,
+    **launch_request.RULES,
 }
 """Rules by EC2 action. Moto carries out the actions that are not listed."""
 
@@ -320,9 +330,9 @@ class StrictEc2(EC2Response):
         backend = self.ec2_backend
         images.register(backend)
         self._check_before_execution(action, params)
-        key = request.response_key(action, params)
-        digest = request.parameters_digest(params) if key else ""
-        saved = request.find_saved_response(records_of(backend), key, digest) if key else None
+        key = launch_request.response_key(action, params)
+        digest = launch_request.parameters_digest(params) if key else ""
+        saved = launch_request.find_saved_response(records_of(backend), key, digest) if key else None
         if saved:
             return saved.status, dict(saved.headers), saved.body
         if params.get("DryRun") and action not in _CHECKS_ITSELF:
@@ -336,7 +346,7 @@ class StrictEc2(EC2Response):
         if key:
             raw = body.encode() if isinstance(body, str) else bytes(body)
             answer = SavedAnswer(digest, status, {name: str(value) for name, value in headers.items()}, raw)
-            request.save_response(records_of(backend), key, answer)
+            launch_request.save_response(records_of(backend), key, answer)
         return status, headers, body
 
     def _check_before_execution(self, action: str, params: dict[str, Any]) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.aws_api.ec2 import instance_store
+from cloudgpu.rehearsal.aws_api.ec2.instances import set_state
 from cloudgpu.rehearsal.aws_api.ec2.reachability import send_access
 from cloudgpu.rehearsal.aws_api.interfaces import Parts
-from cloudgpu.rehearsal.aws_api.launch.instances import set_state
+from cloudgpu.rehearsal.aws_api.records import records_of
 from cloudgpu.rehearsal.nodes.servers.metadata import SPOT_RECLAIM_REASON
 from cloudgpu.rehearsal.nodes.values import NodeReport, RoleCredentials
-from cloudgpu.rehearsal.state.records import records_of
 
 _MAX_CONCURRENT = 48
 _VISIBLE_AFTER_TERMINATION = timedelta(hours=1)

@@ -9,10 +9,10 @@ from moto.ec2.models import ec2_backends
 from moto.ec2.models.instances import StateReason
 
 from cloudgpu.rehearsal.aws_api.ec2 import elastic_ips, instance_types
+from cloudgpu.rehearsal.aws_api.ec2.instances import set_state, transition_reason
 from cloudgpu.rehearsal.aws_api.ec2.reachability import node_access
-from cloudgpu.rehearsal.aws_api.launch.instances import set_state, transition_reason
+from cloudgpu.rehearsal.aws_api.records import NodeRecord, records_of
 from cloudgpu.rehearsal.nodes.values import NodeSpec
-from cloudgpu.rehearsal.state.records import NodeRecord, records_of
 
 INSTANCE_INITIATED_SHUTDOWN = "Client.InstanceInitiatedShutdown"
 USER_INITIATED_SHUTDOWN = "Client.UserInitiatedShutdown"

@@ -1,25 +1,22 @@
-"""Replies to simulated commands. This module has no side effects: changes to a node are returned as values."""
+"""Simulated commands of a node: their replies, and the server that sends the replies to `standin.py`.
 
-from collections.abc import Mapping, Sequence
+Replies have no side effects: changes to a node are returned as values. The server listens on a socket inside the node
+and accepts one request per connection; `standin.py` describes the format of requests and responses.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
-from cloudgpu.rehearsal.nodes import gpus
-from cloudgpu.rehearsal.nodes.gpus import DRIVER
-from cloudgpu.rehearsal.nodes.mounts import shared_folders
+from cloudgpu.rehearsal.nodes import addresses, gpus, shared_folders
+from cloudgpu.rehearsal.nodes.gpus import DRIVER, Archive, is_simulation, package_names
 from cloudgpu.rehearsal.nodes.record import Timer
 from cloudgpu.rehearsal.nodes.servers import power_commands
-from cloudgpu.rehearsal.nodes.servers.package_answers import Archive, is_simulation, package_names
 from cloudgpu.rehearsal.nodes.values import NodeSpec
 
-PACKAGE = "nvidia-fabricmanager"
-"""Name prefix of the package, and the name of the systemd unit."""
-VERSION = f"Fabric Manager version is : {DRIVER}\n"
-NOT_STARTED = (
-    f"Job for {PACKAGE}.service failed because the control process exited with error code.\n"
-    f'See "systemctl status {PACKAGE}.service" and "journalctl -xeu {PACKAGE}.service" for details.\n'
-)
-"""Error of `systemctl start` when Fabric Manager exits."""
 _QUESTIONS = frozenset({"is-active", "is-enabled", "is-failed", "status", "show", "list-timers", "is-system-running"})
 _ALWAYS_ACTIVE = frozenset({"ssh", "sshd", "cloud-init", "cloud-final", "cloud-config", "multi-user.target"})
 _APT = ("E: Failed to fetch http://archive.ubuntu.com/ubuntu/dists/: connection timed out", 100)
@@ -40,16 +37,7 @@ _NOT_LOADED = (
     " driver is installed and running.\n\n"
 )
 _FETCHING_WORDS = frozenset({"update", "upgrade", "dist-upgrade", "full-upgrade", "install", "download", "refresh"})
-
-
-def is_unit(names: Sequence[str]) -> bool:
-    """Return True if one of these arguments is Fabric Manager's unit."""
-    return any(name.removesuffix(".service") == PACKAGE for name in names)
-
-
-def last_log_line(*, down: bool) -> str:
-    """Return the last line of the unit's journal."""
-    return f"{'Failed to start' if down else 'Started'} NVIDIA fabric manager service.\n"
+_REQUEST_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True)
@@ -79,7 +67,7 @@ class CommandContext:
     @property
     def has_fabric_manager(self) -> bool:
         """True if Fabric Manager is installed."""
-        in_image = not self.bare or any(name.startswith(PACKAGE) for name in self.installed)
+        in_image = not self.bare or any(name.startswith(gpus.FABRIC_MANAGER) for name in self.installed)
         return self.spec.has_nvswitch and in_image
 
 
@@ -233,8 +221,8 @@ def _systemctl(arguments: list[str], units: Mapping[str, str], scene: CommandCon
     timers = [name for name in names if name.endswith(".timer")]
     if verb in _QUESTIONS:
         return _query(verb, names, scene, quiet=bool({"-q", "--quiet"} & set(arguments)))
-    if scene.fabric_manager_down and verb in ("start", "restart") and is_unit(names):
-        return Reply(stderr=NOT_STARTED, exit_code=1)
+    if scene.fabric_manager_down and verb in ("start", "restart") and _names_fabric_manager(names):
+        return Reply(stderr=gpus.FABRIC_MANAGER_FAILED, exit_code=1)
     if timers:
         return _timer_command(verb, timers[0], units, scene, now="--now" in arguments)
     return Reply(log=" ".join(["systemctl", *arguments]))
@@ -272,9 +260,14 @@ def _query(verb: str, names: list[str], scene: CommandContext, *, quiet: bool) -
 def _is_active(name: str, scene: CommandContext) -> bool:
     if name.endswith(".timer"):
         return any(f"{timer.unit}.timer" == name for timer in scene.timers)
-    if is_unit([name]):
+    if _names_fabric_manager([name]):
         return scene.has_fabric_manager and not scene.fabric_manager_down
     return name.removesuffix(".service") in _ALWAYS_ACTIVE
+
+
+def _names_fabric_manager(arguments: Sequence[str]) -> bool:
+    """Return True if one of these arguments is Fabric Manager's unit."""
+    return any(name.removesuffix(".service") == gpus.FABRIC_MANAGER for name in arguments)
 
 
 def _timer_table(scene: CommandContext) -> str:
@@ -315,13 +308,14 @@ def _fabric_manager(_: list[str], __: Mapping[str, str], scene: CommandContext) 
     if not scene.has_fabric_manager:
         text = "nv-fabricmanager: command not found (simulated: the image has no Fabric Manager)\n"
         return Reply(stderr=text, exit_code=127)
-    return Reply(stdout=VERSION)
+    return Reply(stdout=f"Fabric Manager version is : {DRIVER}\n")
 
 
 def _journal(arguments: list[str], _: Mapping[str, str], scene: CommandContext) -> Reply | None:
-    if not scene.has_fabric_manager or not is_unit(arguments):
+    if not scene.has_fabric_manager or not _names_fabric_manager(arguments):
         return None
-    return Reply(stdout=last_log_line(down=scene.fabric_manager_down))
+    state = "Failed to start" if scene.fabric_manager_down else "Started"
+    return Reply(stdout=f"{state} NVIDIA fabric manager service.\n")
 
 
 _HANDLERS = {
@@ -336,3 +330,63 @@ _HANDLERS = {
     "nv-fabricmanager": _fabric_manager,
     "journalctl": _journal,
 }
+Asked = Callable[[str, Sequence[str], dict[str, str]], Awaitable[Reply]]
+
+
+class StandInServer:
+    """The server that replies to the simulated commands of one node."""
+
+    def __init__(self, asked: Asked, answered: Callable[[Reply], None]) -> None:
+        """Create the server without listening.
+
+        Args:
+            asked: Function that returns the reply to a command.
+            answered: Function that is called after the reply was sent. It may power off the node.
+        """
+        self._asked = asked
+        self._answered = answered
+        self._server: asyncio.Server | None = None
+
+    async def listen(self, folder: Path) -> None:
+        """Serve on `node.sock` in a directory that is visible in the node."""
+        bound = addresses.bind(folder / "node.sock")
+        self._server = await asyncio.start_unix_server(self._serve, sock=bound)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # An invalid request or a dropped connection must not affect other nodes.
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            reply = await self._asked(*_parsed(await _read_all(reader)))
+            writer.write(_response(reply))
+            with contextlib.suppress(OSError):
+                await writer.drain()
+            self._answered(reply)
+        writer.close()
+
+
+async def _read_all(reader: asyncio.StreamReader) -> bytes:
+    """Read everything up to the end of the stream."""
+    text = b""
+    while part := await reader.read(_REQUEST_BYTES):
+        text += part
+        if len(text) > _REQUEST_BYTES:
+            raise ValueError
+    return text
+
+
+def _parsed(text: bytes) -> tuple[str, list[str], dict[str, str]]:
+    """Split a request into the program, its arguments and the unit files."""
+    fields = [field.decode(errors="replace") for field in text.split(b"\0")]
+    program, end = fields[0], 2 + int(fields[1])
+    arguments, units = fields[2:end], fields[end:]
+    return program, arguments, dict(zip(units[::2], units[1::2], strict=True))
+
+
+def _response(reply: Reply) -> bytes:
+    stdout, stderr = reply.stdout.encode(), reply.stderr.encode()
+    return f"{reply.exit_code} {len(stdout)} {len(stderr)}\n".encode() + stdout + stderr

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.rehearsal.nodes.mounts.shared_folders import (
+from cloudgpu.rehearsal.nodes.shared_folders import (
     Mounted,
     NodeMounts,
     device_creation_command,
     simulate_program,
 )
-from cloudgpu.rehearsal.nodes.mounts.shared_storage import (
+from cloudgpu.rehearsal.nodes.shared_storage import (
     SharedFolderStore,
     create_shared_folder,
     delete_orphaned_folders,

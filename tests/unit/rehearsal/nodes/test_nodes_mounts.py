@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from cloudgpu.rehearsal.nodes.mounts import namespace_script
+from cloudgpu.rehearsal.nodes import namespace_script
 from cloudgpu.rehearsal.nodes.visible_paths import VisiblePaths
 
 _SEEN = VisiblePaths(

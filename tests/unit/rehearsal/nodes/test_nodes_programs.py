@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.rehearsal.nodes import images
-from cloudgpu.rehearsal.nodes.programs import sftp, standin
+from cloudgpu.rehearsal.nodes.servers import sftp, standin
 
 
 def _conversation(*packets):

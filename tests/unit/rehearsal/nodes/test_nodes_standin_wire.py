@@ -7,9 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cloudgpu.rehearsal.nodes.programs import standin
-from cloudgpu.rehearsal.nodes.servers.command_answers import Reply
-from cloudgpu.rehearsal.nodes.servers.command_stubs import StandInServer
+from cloudgpu.rehearsal.nodes.servers import standin
+from cloudgpu.rehearsal.nodes.servers.command_answers import Reply, StandInServer
 
 REPLY = Reply(stdout="gr\u00fc\u00dfe\n\n", stderr="zweite\nZeile", exit_code=7)
 

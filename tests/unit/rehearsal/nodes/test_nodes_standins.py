@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.rehearsal.nodes import gpus
+from cloudgpu.rehearsal.nodes.gpus import Archive
 from cloudgpu.rehearsal.nodes.record import Timer
 from cloudgpu.rehearsal.nodes.servers import command_answers
-from cloudgpu.rehearsal.nodes.servers.package_answers import Archive
 from cloudgpu.rehearsal.nodes.values import NodeSpec
 
 _NOW = datetime(2026, 11, 21, 2, 0, 0, tzinfo=UTC)

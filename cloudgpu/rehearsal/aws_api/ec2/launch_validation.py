@@ -11,9 +11,8 @@ from moto.ec2.utils import filter_iam_instance_profiles
 from moto.iam.exceptions import NotFoundException
 
 from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest
-from cloudgpu.rehearsal.aws_api.ec2 import images, instance_types
-from cloudgpu.rehearsal.aws_api.launch import placement_groups
-from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
+from cloudgpu.rehearsal.aws_api.ec2 import images, instance_types, placement_groups
+from cloudgpu.rehearsal.aws_api.ec2.launch_request import MergedLaunchRequest
 
 _AMI_ID = re.compile(r"ami-[0-9a-f]{8}([0-9a-f]{9})?$")
 _EFA = ("efa", "efa-only")

@@ -11,12 +11,12 @@ from moto.core.exceptions import ServiceException
 from cloudgpu.rehearsal.aws_api import iam_service
 from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, Rules, paginate_rows, tag_list, tags_for
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
+from cloudgpu.rehearsal.aws_api.ec2.capacity import LaunchHeadroom, launchable_count
+from cloudgpu.rehearsal.aws_api.ec2.instances import Origin, launch, mark_shutting_down, start_termination
+from cloudgpu.rehearsal.aws_api.ec2.launch_request import MergedLaunchRequest, merge_template
+from cloudgpu.rehearsal.aws_api.ec2.launch_validation import validate_launch
 from cloudgpu.rehearsal.aws_api.eventual_consistency import invisible_in_launch
-from cloudgpu.rehearsal.aws_api.launch.capacity import LaunchHeadroom, launchable_count
-from cloudgpu.rehearsal.aws_api.launch.instances import Origin, launch, mark_shutting_down, start_termination
-from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest, merge_template
-from cloudgpu.rehearsal.aws_api.launch.validation import validate_launch
-from cloudgpu.rehearsal.state.records import FleetRecord
+from cloudgpu.rehearsal.aws_api.records import FleetRecord
 
 RULES = Rules()
 _MAX_CONSTRAINED_TARGET = 1000

@@ -8,9 +8,9 @@ from typing import Any
 
 from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, Rules, paginate_rows, tag_list
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
-from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
+from cloudgpu.rehearsal.aws_api.ec2.launch_request import MergedLaunchRequest
 from cloudgpu.rehearsal.aws_api.prices_and_quotas import vcpus_allowed
-from cloudgpu.rehearsal.state.records import CapacityReservation
+from cloudgpu.rehearsal.aws_api.records import CapacityReservation
 
 RULES = Rules()
 CAPACITY_BLOCK = "capacity-block"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, Rules, paginate_rows, tags_for
-from cloudgpu.rehearsal.state.records import Records, SavedAnswer
+from cloudgpu.rehearsal.aws_api.records import Records, SavedAnswer
 
 RULES = Rules()
 _MAX_SAVED = 5000

@@ -8,8 +8,7 @@ from typing import Final, TypeVar
 
 from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import StateError
-from cloudgpu.rehearsal.layout import DocumentFormat
-from cloudgpu.rehearsal.state.durable import write_durably
+from cloudgpu.rehearsal.layout import DocumentFormat, write_durably
 from cloudgpu.text import command
 
 _FORMAT: Final = DocumentFormat("market tables")

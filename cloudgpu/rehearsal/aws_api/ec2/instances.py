@@ -13,12 +13,11 @@ from moto.ec2.exceptions import DryRunClientError
 from moto.ec2.models import elastic_network_interfaces
 
 from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, Rules
-from cloudgpu.rehearsal.aws_api.ec2 import images
-from cloudgpu.rehearsal.aws_api.launch import placement_groups, validation
-from cloudgpu.rehearsal.aws_api.launch.capacity import launchable_count
-from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest, merge_template
-from cloudgpu.rehearsal.aws_api.launch.validation import validate_launch
-from cloudgpu.rehearsal.state.records import NodeRecord
+from cloudgpu.rehearsal.aws_api.ec2 import images, launch_validation, placement_groups
+from cloudgpu.rehearsal.aws_api.ec2.capacity import launchable_count
+from cloudgpu.rehearsal.aws_api.ec2.launch_request import MergedLaunchRequest, merge_template
+from cloudgpu.rehearsal.aws_api.ec2.launch_validation import validate_launch
+from cloudgpu.rehearsal.aws_api.records import NodeRecord
 
 RULES = Rules()
 _CARD_STEP = 1000
@@ -195,7 +194,7 @@ def _set_interfaces(request: MergedLaunchRequest, instance: Any) -> None:  # noq
 
 def _set_profile(call: ParsedRequest, request: MergedLaunchRequest, instance: Any) -> str:  # noqa: ANN401
     """Attach the instance profile. Return the name of its role, or an empty string."""
-    profile = validation.find_instance_profile(call, request)
+    profile = launch_validation.find_instance_profile(call, request)
     if profile is None:
         return ""
     instance.iam_instance_profile = {"Arn": profile.arn, "Id": profile.id}

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgpu.rehearsal.nodes.mounts import shared_folders
-from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
+from cloudgpu.rehearsal.nodes import shared_folders
 from cloudgpu.rehearsal.nodes.processes import NodeRuntime
 from cloudgpu.rehearsal.nodes.servers.command_answers import Reply
+from cloudgpu.rehearsal.nodes.shared_folders import Mounted
 from cloudgpu.rehearsal.nodes.values import RoleCredentials
 
 FOLDER = "shared"

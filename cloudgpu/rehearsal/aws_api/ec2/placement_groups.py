@@ -4,7 +4,7 @@ import secrets
 from typing import Any
 
 from cloudgpu.rehearsal.aws_api.dispatch import AwsError, ParsedRequest, Rules, paginate_rows, tag_list
-from cloudgpu.rehearsal.state.records import PlacementGroup
+from cloudgpu.rehearsal.aws_api.records import PlacementGroup
 
 RULES = Rules()
 _STRATEGIES = ("cluster", "spread", "partition")

@@ -36,13 +36,13 @@ from moto.s3.models import FakeKey, s3_backends
 from cloudgpu import files
 from cloudgpu.errors import StateError
 from cloudgpu.paths import unwritable_error
-from cloudgpu.rehearsal.state.durable import Reserve, write_durably
+from cloudgpu.rehearsal.layout import Reserve, write_durably
 from cloudgpu.text import command
 
 MOVED_MODULES = {
-    "cloudgpu.rehearsal.records": "cloudgpu.rehearsal.state.records",
-    "cloudgpu.rehearsal.reductions": "cloudgpu.rehearsal.state.store",
-    "cloudgpu.rehearsal.store": "cloudgpu.rehearsal.state.store",
+    "cloudgpu.rehearsal.records": "cloudgpu.rehearsal.aws_api.records",
+    "cloudgpu.rehearsal.reductions": "cloudgpu.rehearsal.aws_api.store",
+    "cloudgpu.rehearsal.store": "cloudgpu.rehearsal.aws_api.store",
     "cloudgpu.rehearsal.strict.lustre_records": "cloudgpu.rehearsal.aws_api.fsx_records",
     "cloudgpu.rehearsal.strict.own_images": "cloudgpu.rehearsal.aws_api.ec2.images",
     "cloudgpu.rehearsal.aws_api.ec2.baked_images": "cloudgpu.rehearsal.aws_api.ec2.images",
@@ -50,8 +50,16 @@ MOVED_MODULES = {
     "cloudgpu.rehearsal.aws_api.ec2.describe": "cloudgpu.rehearsal.aws_api.ec2.backend",
     "cloudgpu.rehearsal.aws_api.ec2.public_images": "cloudgpu.rehearsal.aws_api.ec2.images",
     "cloudgpu.rehearsal.aws_api.fsx.records": "cloudgpu.rehearsal.aws_api.fsx_records",
-    "cloudgpu.rehearsal.aws_api.launch.launch": "cloudgpu.rehearsal.aws_api.launch.instances",
-    "cloudgpu.rehearsal.state.pickling": "cloudgpu.rehearsal.state.store",
+    "cloudgpu.rehearsal.aws_api.launch.capacity": "cloudgpu.rehearsal.aws_api.ec2.capacity",
+    "cloudgpu.rehearsal.aws_api.launch.fleets": "cloudgpu.rehearsal.aws_api.ec2.fleets",
+    "cloudgpu.rehearsal.aws_api.launch.instances": "cloudgpu.rehearsal.aws_api.ec2.instances",
+    "cloudgpu.rehearsal.aws_api.launch.launch": "cloudgpu.rehearsal.aws_api.ec2.instances",
+    "cloudgpu.rehearsal.aws_api.launch.placement_groups": "cloudgpu.rehearsal.aws_api.ec2.placement_groups",
+    "cloudgpu.rehearsal.aws_api.launch.request": "cloudgpu.rehearsal.aws_api.ec2.launch_request",
+    "cloudgpu.rehearsal.aws_api.launch.validation": "cloudgpu.rehearsal.aws_api.ec2.launch_validation",
+    "cloudgpu.rehearsal.state.pickling": "cloudgpu.rehearsal.aws_api.store",
+    "cloudgpu.rehearsal.state.records": "cloudgpu.rehearsal.aws_api.records",
+    "cloudgpu.rehearsal.state.store": "cloudgpu.rehearsal.aws_api.store",
 }
 """Module name in older snapshots -> current module name. Only modules whose objects a snapshot contains need a row."""
 _FORMAT = f"cloudgpu-rehearsal 1 moto {version('moto')} python {sys.version_info[:2]}\n".encode()

@@ -1,1 +1,0 @@
-"""RunInstances and CreateFleet: parse requests, validate them, and launch instances."""

@@ -1,1 +1,0 @@
-"""State of the simulated AWS: records that moto lacks, and snapshots on disk."""
