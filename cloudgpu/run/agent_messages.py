@@ -1,7 +1,7 @@
 """The messages that agents send during a run: log chunks with their times, spot interruptions and the final status.
 
 Times are only shown and only select lines, so times that are malformed, damaged or missing count as unknown. The
-format of the file is that of the nodes (`node/agent/gang/log_times.py`). An entry of unknown time covers bytes that
+format of the file is that of the nodes (`node/agent/gang/logs.py`). An entry of unknown time covers bytes that
 came without times, or whose times could not be stored.
 """
 
@@ -19,7 +19,7 @@ from cloudgpu import bounds
 from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.files import open_descriptor
-from cloudgpu.node.agent.gang.log_times import ENTRY_BYTES, TimesReader, format_entry
+from cloudgpu.node.agent.gang.logs import ENTRY_BYTES, TimesReader, format_entry
 from cloudgpu.text import printable
 
 _MOST_TIMES: Final = 4096

@@ -31,7 +31,7 @@ _VERBS = {
     "start": "gang.start_stop:start_run",
     "status": "gang.status:report_status",
     "busy": "gang.status:report_busy",
-    "follow": "gang.follow:follow_run",
+    "follow": "gang.logs:follow_run",
     "stop": "gang.start_stop:stop_run",
     "lease": "leases.lease:manage_lease",
     "leave": "leases.cleanup:clean_up",

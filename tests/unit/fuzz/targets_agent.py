@@ -15,9 +15,10 @@ from cloudgpu.node import expiry
 from cloudgpu.node.agent import files, gpus, instance_metadata, main, probe, s3_upload
 from cloudgpu.node.agent.containers import docker_api, image, image_transfer
 from cloudgpu.node.agent.environments import requirements
-from cloudgpu.node.agent.fetch import bounded_http, download, request
+from cloudgpu.node.agent.fetch import bounded_http, download
 from cloudgpu.node.agent.fetch import http as fetch_http
-from cloudgpu.node.agent.gang import follow, start_stop, status
+from cloudgpu.node.agent.fetch.http import parse_requested_files
+from cloudgpu.node.agent.gang import logs, start_stop, status
 from cloudgpu.node.agent.gang.protocol import HeadProtocol, ProtocolError, WorkerProtocol
 from cloudgpu.node.agent.gang.sockets import HeadGang, WorkerGang
 from cloudgpu.node.agent.gang.spec import GangSpec, Limits, StartSpec, read_start
@@ -195,7 +196,7 @@ def _json_file(content: bytes) -> None:
 
 def _offsets(value: Any) -> None:
     if isinstance(value, dict):
-        found = follow._offsets(value)
+        found = logs._offsets(value)
         assert all(isinstance(rank, int) and offset >= 0 for rank, offset in found.items())
 
 
@@ -256,7 +257,7 @@ def _gpu_rows(text: str) -> None:
 
 def _fetch(value: Any) -> None:
     if isinstance(value, dict):
-        for one in request.parse_requested_files(value):
+        for one in parse_requested_files(value):
             conforms(type(one), one)
             assert one.size >= 0
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.node.agent import proc
-from cloudgpu.node.agent.gang import follow
-from cloudgpu.node.agent.gang.follow import LogReader
+from cloudgpu.node.agent.gang import logs
+from cloudgpu.node.agent.gang.logs import LogReader
 from cloudgpu.node.agent.instance_metadata import SpotNotice
 from cloudgpu.run.agent_messages import Chunk
 from tests.bad_http.server import http_response, raw_server
@@ -31,8 +31,8 @@ def test_follow_delivers_each_log_byte_once(tmp_path_factory, pieces, cuts, batc
     path = tmp_path_factory.mktemp("log") / "rank-0.log"
     content, written, offset, got = b"".join(pieces), 0, 0, []
     reader = LogReader(str(path), 0, 0)
-    original = follow._BATCH_BYTES, follow._USUAL_BYTES
-    follow._BATCH_BYTES, follow._USUAL_BYTES = batch, batch // 2
+    original = logs._BATCH_BYTES, logs._USUAL_BYTES
+    logs._BATCH_BYTES, logs._USUAL_BYTES = batch, batch // 2
     try:
         for cut in sorted(min(cut, len(content)) for cut in cuts):
             with path.open("ab") as stream:
@@ -46,7 +46,7 @@ def test_follow_delivers_each_log_byte_once(tmp_path_factory, pieces, cuts, batc
             stream.write(content[written:])
         got += drain(reader, whole=False)
     finally:
-        follow._BATCH_BYTES, follow._USUAL_BYTES = original
+        logs._BATCH_BYTES, logs._USUAL_BYTES = original
     position = 0
     for message in got:
         assert message["offset"] == position
@@ -83,7 +83,7 @@ def test_missing_log_file_yields_no_messages(tmp_path: Path) -> None:
     assert LogReader(str(tmp_path / "log"), 0, 0).next(whole=False) is None
 
 
-class EndingCaller(follow.Caller):
+class EndingCaller(logs.Caller):
     """Keeps how long `follow` waits, and ends the run at the first time that it waits at all."""
 
     def __init__(self, end: Callable[[], None]) -> None:
@@ -100,7 +100,7 @@ def save_status(folder: Path, state: str) -> None:
     agent = {"pid": os.getpid(), "started": proc.start_mark(os.getpid()), "boot": proc.boot_id()}
     ranks = [{"rank": 0, "ended_utc": None}]
     status = {"state": state, "ranks": ranks, "agent": agent, "node_index": 0, "lost_s": 60, "first_failure": None}
-    path = Path(follow.status.status_path(str(folder)))
+    path = Path(logs.status.status_path(str(folder)))
     path.write_text(json.dumps(status))
     os.utime(path, (time.time(),) * 2)  # the kernel's clock differs where scripts/test-dates shifts the process's
 
@@ -110,7 +110,7 @@ def test_output_of_a_rank_that_prints_fast_is_sent_without_pauses(tmp_path: Path
     log.write_bytes(b"a line of ten bytes or more\n" * 150_000)
     save_status(tmp_path, "running")
     caller, sent = EndingCaller(lambda: save_status(tmp_path, "succeeded")), []
-    follow._follow(str(tmp_path), {0: LogReader(str(log), 0, 0)}, sent.append, caller)
+    logs._follow(str(tmp_path), {0: LogReader(str(log), 0, 0)}, sent.append, caller)
     assert sum(message.get("bytes", 0) for message in sent) == log.stat().st_size
     assert max(message.get("bytes", 0) for message in sent) <= 1 << 18
     assert caller.waits == [0] * 16 + [0.05]
@@ -148,6 +148,6 @@ def test_notice_of_a_spot_interruption_is_sent_once(tmp_path: Path, monkeypatch,
     sent: list[dict] = []
     waits = iter(range(3))
     caller = EndingCaller(lambda: next(waits, None) is None and save_status(tmp_path, "succeeded"))
-    follow._follow(str(tmp_path), {}, sent.append, caller, spot)
+    logs._follow(str(tmp_path), {}, sent.append, caller, spot)
     assert [message for message in sent if "status" not in message] == [{"interruption": notice}]
     assert len(requests) == 2

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.node.agent.gang import follow, log_times
-from cloudgpu.node.agent.gang.follow import LogReader
-from cloudgpu.node.agent.gang.log_times import LogTimes, TimesReader, format_entry, line_times
+from cloudgpu.node.agent.gang import logs
+from cloudgpu.node.agent.gang.logs import LogReader, LogTimes, TimesReader, format_entry, line_times
 
 
 class Watched:
@@ -76,7 +75,7 @@ def test_full_disk_leaves_a_log_without_times(watched: Watched, monkeypatch: pyt
             raise OSError(errno.ENOSPC, "no space left on device")
         return original(handle, data[:written])
 
-    monkeypatch.setattr(log_times.os, "write", full)
+    monkeypatch.setattr(logs.os, "write", full)
     watched.write(b"two\n", 1001.0)
     watched.supervisor.record(3.0)
     monkeypatch.undo()
@@ -156,7 +155,7 @@ def test_incomplete_entry_is_ignored(tmp_path: Path) -> None:
 def test_message_with_too_many_times_is_shortened_to_whole_lines(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "_MOST_TIMES", 3)
+    monkeypatch.setattr(logs, "_MOST_TIMES", 3)
     for number in range(7):
         watched.write(b"a progress bar\r", 1000.0 + 2 * number)
         watched.supervisor.record(2.0 * number)
@@ -187,7 +186,7 @@ def test_every_line_has_a_time_from_when_it_was_written(tmp_path_factory, events
         watched.supervisor.record(now)
         written += [now * 1000] * len(data)
     content = watched.log.read_bytes()
-    original, (follow._MOST_TIMES, follow._BATCH_BYTES) = (follow._MOST_TIMES, follow._BATCH_BYTES), (most, batch)
+    original, (logs._MOST_TIMES, logs._BATCH_BYTES) = (logs._MOST_TIMES, logs._BATCH_BYTES), (most, batch)
     try:
         reader, at = LogReader(str(watched.log), 0, offset), offset
         while (message := reader.next(whole=False)) is not None:
@@ -202,4 +201,4 @@ def test_every_line_has_a_time_from_when_it_was_written(tmp_path_factory, events
             assert at == message["offset"] + message["bytes"]
         assert at == max(offset, len(content))
     finally:
-        follow._MOST_TIMES, follow._BATCH_BYTES = original
+        logs._MOST_TIMES, logs._BATCH_BYTES = original

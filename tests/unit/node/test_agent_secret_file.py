@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.node.agent import masking
-from cloudgpu.node.agent.gang import follow
+from cloudgpu.node.agent.gang import logs
 from cloudgpu.node.agent.untrusted_data import AgentError
 
 SECRETS = {"TOKEN": "hf_s3cr3t"}
@@ -77,12 +77,12 @@ def test_secrets_stay_until_the_logs_are_overwritten(tmp_path: Path) -> None:
 def test_output_is_masked_across_the_messages_in_which_it_is_delivered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "_BATCH_BYTES", 16)
+    monkeypatch.setattr(logs, "_BATCH_BYTES", 16)
     masking.write("/run", SECRETS)
     log = tmp_path / "rank-0.log"
     text = "".join(f"{' ' * count}hf_s3cr3t" for count in range(17))
     log.write_text(text)
-    reader = follow.LogReader(str(log), 0, 0, masking.read_mask("/run"))
+    reader = logs.LogReader(str(log), 0, 0, masking.read_mask("/run"))
     shown = ""
     while (message := reader.next(whole=False)) is not None:
         assert message["offset"] == len(shown)

@@ -10,8 +10,8 @@ import pytest
 from cloudgpu.node.agent.containers import image_transfer
 from cloudgpu.node.agent.fetch import download, http
 from cloudgpu.node.agent.fetch.bounded_http import MinimumSpeed, PacedStream
+from cloudgpu.node.agent.fetch.http import Peer
 from cloudgpu.node.agent.fetch.partial_files import STEP
-from cloudgpu.node.agent.fetch.request import Peer
 from cloudgpu.node.agent.untrusted_data import AgentError
 from tests.bad_http.limits import call_within_limits
 from tests.bad_http.responses import BadResponse, bad_server, cases

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.node.agent.gang.log_times import format_entry
+from cloudgpu.node.agent.gang.logs import format_entry
 from cloudgpu.paths import RunPaths
 from cloudgpu.run import log_store
 from cloudgpu.run.agent_messages import Chunk, parse_times

@@ -10,7 +10,7 @@ from cloudgpu import bounds
 from cloudgpu.cli.render.error import detail_lines
 from cloudgpu.errors import RemoteCommandError, UsageError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.node.agent.gang.follow import _encoded
+from cloudgpu.node.agent.gang.logs import _encoded
 from cloudgpu.run.agent import Agent, AgentReplyError, _lines, _split_output, ask_once, count_field
 from cloudgpu.run.agent_messages import Chunk, Verdict
 from cloudgpu.run.start import secret_values

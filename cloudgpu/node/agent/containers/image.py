@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator
 from urllib.parse import quote
 
-from ..fetch.request import parse_peer
+from ..fetch.http import parse_peer
 from ..proc import WatchdogProcess
 from ..untrusted_data import AgentError, raise_malformed_as, require_integer, require_number, require_object, text
 from . import image_transfer, run_container

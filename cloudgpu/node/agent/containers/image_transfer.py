@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import IO, Any, Callable, Dict, Iterator
 from urllib.parse import urlencode
 
-from ..fetch.http import HttpConnections, TransientError
-from ..fetch.request import Peer, RequestedFile
+from ..fetch.http import HttpConnections, Peer, RequestedFile, TransientError
 from ..files import agent_folder
 from ..untrusted_data import MALFORMED, AgentError, require_number, require_object
 from .docker_api import DockerApi, DockerApiError, check_engine, find_docker_endpoint

@@ -24,9 +24,16 @@ from ..files import agent_folder
 from ..heartbeat import advance
 from ..untrusted_data import MALFORMED, AgentError, require_integer, require_object, text
 from . import partial_files as fetch_part
-from .http import HttpConnections, TransientError, WrongRangeError
+from .http import (
+    HttpConnections,
+    Peer,
+    RequestedFile,
+    TransientError,
+    WrongRangeError,
+    parse_peer,
+    parse_requested_files,
+)
 from .partial_files import LARGE, Progress, RangesUnsupportedError, download_ranges
-from .request import Peer, RequestedFile, parse_peer, parse_requested_files
 
 _GIB = float(1 << 30)
 _THREADS = 16

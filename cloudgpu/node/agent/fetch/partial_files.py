@@ -15,8 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable, Protocol, Sequence
 
 from ..untrusted_data import AgentError
-from .http import HttpConnections, TransientError, WrongRangeError
-from .request import RequestedFile
+from .http import HttpConnections, RequestedFile, TransientError, WrongRangeError
 
 _EVERY_S = 0.5
 """Minimum time between two reports, in seconds."""

@@ -16,7 +16,7 @@ from ..files import now as utc_now
 from ..transport import TransportWatch, find_plugin_problem
 from ..untrusted_data import MALFORMED, AgentError
 from . import authorized_keys, status
-from .log_times import LogTimes
+from .logs import LogTimes
 from .ranks import RankProcesses, Watchdog
 from .sockets import join_gang
 from .spec import StartSpec, log_paths
