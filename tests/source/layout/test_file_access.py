@@ -49,7 +49,7 @@ ALLOWED = {
     "aws/session/credentials.py": (2, "data of botocore, which opens them in the same way"),
     "cli/terminal/output.py": (1, "os.devnull"),
     "ledger/database.py": (3, "makes a new file, O_EXCL, and a private copy of a ledger that SQLite has opened"),
-    "node/bootstrap/rendering.py": (1, "a script of ours"),
+    "node/bootstrap.py": (1, "a script of ours"),
     "node/payload.py": (2, "modules of ours, and an archive in memory"),
     "engine/pulumi_cli/command.py": (3, "files of /proc by their folders"),
     "rehearsal/nodes/namespaces.py": (

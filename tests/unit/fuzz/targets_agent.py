@@ -11,13 +11,12 @@ from unittest import mock
 
 from hypothesis import strategies as st
 
-from cloudgpu.node import expiry
+from cloudgpu.node import bootstrap
 from cloudgpu.node.agent import files, gpus, instance_metadata, main, probe, s3_upload
 from cloudgpu.node.agent.containers import docker_api, image, image_transfer
 from cloudgpu.node.agent.environments import requirements
 from cloudgpu.node.agent.fetch import bounded_http, download
 from cloudgpu.node.agent.fetch import http as fetch_http
-from cloudgpu.node.agent.fetch.http import parse_requested_files
 from cloudgpu.node.agent.gang import logs, start_stop, status
 from cloudgpu.node.agent.gang.protocol import HeadProtocol, ProtocolError, WorkerProtocol
 from cloudgpu.node.agent.gang.sockets import HeadGang, WorkerGang
@@ -257,7 +256,7 @@ def _gpu_rows(text: str) -> None:
 
 def _fetch(value: Any) -> None:
     if isinstance(value, dict):
-        for one in parse_requested_files(value):
+        for one in fetch_http.parse_requested_files(value):
             conforms(type(one), one)
             assert one.size >= 0
 
@@ -385,7 +384,7 @@ def _location(text: str) -> None:
 
 
 def _expiry(text: str) -> None:
-    found = expiry.confirmed_expiry(text)
+    found = bootstrap.confirmed_expiry(text)
     assert found is None or found.utcoffset() is not None
 
 

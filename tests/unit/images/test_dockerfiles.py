@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.bootstrap.rendering import EFA_INSTALLER
+from cloudgpu.node.bootstrap import EFA_INSTALLER
 
 IMAGES = Path(__file__).parents[3] / "images"
 DOCKERFILES = sorted(IMAGES.glob("*/Dockerfile"))

@@ -15,10 +15,9 @@ from cloudgpu.backends.hosts import prepare
 from cloudgpu.launch import containers
 from cloudgpu.launch.launchers import launch
 from cloudgpu.launch.ranks import _starter
-from cloudgpu.node import expiry
 from cloudgpu.node.agent import transport
 from cloudgpu.node.agent.containers import run_container
-from cloudgpu.node.bootstrap import bootstrap_script, image_cleanup_script, pack_script
+from cloudgpu.node.bootstrap import _EXTEND, bootstrap_script, image_cleanup_script, pack_script
 from cloudgpu.node.mounts import DataMount, build_mount_order
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run import agent, stage
@@ -73,7 +72,7 @@ def recorded(function, *args) -> tuple[str, ...]:
 
 
 def _shells() -> dict[str, tuple[str, ...]]:
-    shell = "cloudgpu/node/bootstrap/shell/"
+    shell = "cloudgpu/node/bootstrap_parts/"
     whole = tuple(bootstrap_script(kind) for kind in KINDS.values())
     parts = {f"{shell}{path.name}": whole for path in (ROOT / shell).glob("*.sh")}
     return {**parts, f"{shell}clean.sh": (image_cleanup_script(),)}
@@ -81,11 +80,9 @@ def _shells() -> dict[str, tuple[str, ...]]:
 
 SENT: Final[Mapping[str, tuple[str, ...]]] = {
     **_shells(),
-    "cloudgpu/node/bootstrap/rendering.py: _UNPACKER": tuple(
-        pack_script(bootstrap_script(kind)) for kind in KINDS.values()
-    ),
+    "cloudgpu/node/bootstrap.py: _UNPACKER": tuple(pack_script(bootstrap_script(kind)) for kind in KINDS.values()),
     "infra/gpu_cluster/user_data.py: _EXPIRY": (expiry_hook(datetime(2026, 11, 22, 3, 4, 5, tzinfo=UTC)),),
-    "cloudgpu/node/expiry.py: _RUN": (expiry._RUN,),
+    "cloudgpu/node/bootstrap.py: _EXTEND": (_EXTEND,),
     "cloudgpu/app/runs/follow.py: agent.home": (image_cleanup_script(),),
     "cloudgpu/app/runs/lost_nodes.py: script": recorded(lost_nodes.bootstrap_log),
     "cloudgpu/backends/hosts/prepare.py: command": tuple(

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.bootstrap import bootstrap_script, rendering
+from cloudgpu.node import bootstrap
+from cloudgpu.node.bootstrap import bootstrap_script
 from tests.unit.node.test_bootstrap import CASES
 
 GOLDEN = Path(__file__).parent / "golden"
-PARTS = Path(rendering.__file__).parent / "shell"
+PARTS = Path(bootstrap.__file__).parent / "bootstrap_parts"
 WHOLE = "volta_efa_lustre"
 """The variant whose complete script is stored; for the others, only the differences are."""
 

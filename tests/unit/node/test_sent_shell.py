@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.bootstrap import bootstrap_script, pack_script
-from cloudgpu.node.bootstrap.rendering import without_comments
+from cloudgpu.node.bootstrap import bootstrap_script, pack_script, without_comments
 from tests.unit.node.bootstrap_machine import Machine, machine
 from tests.unit.node.sent_shell import NOT_SENT, ROOT, SENT, find_places
 from tests.unit.node.test_bootstrap import CASES

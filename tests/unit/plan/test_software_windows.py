@@ -12,8 +12,7 @@ from cloudgpu.backends.aws.clusters.launch_attempt import node_kind
 from cloudgpu.catalog import load
 from cloudgpu.catalog.catalog import bare_image, carried_driver, driver_for
 from cloudgpu.catalog.compatibility import FabricMinimum, FrameworkImage, NgcMonth, Software, TorchWheels, software
-from cloudgpu.node.bootstrap import bootstrap_script
-from cloudgpu.node.bootstrap.rendering import EFA_INSTALLER
+from cloudgpu.node.bootstrap import EFA_INSTALLER, bootstrap_script
 from cloudgpu.plan import planner
 from cloudgpu.plan.candidates import exclusions
 from cloudgpu.plan.checks.container_and_driver import container_choices, image_support, parse_image_tag, repository

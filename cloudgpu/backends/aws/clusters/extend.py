@@ -34,7 +34,7 @@ from cloudgpu.backends.lifecycle.expiry_extension import (
 from cloudgpu.backends.lifecycle.results import ExtensionResult
 from cloudgpu.backends.lifecycle.reuse import IN_PLACE_OPERATIONS
 from cloudgpu.errors import CloudError, CloudGpuError, StateError, UsageError
-from cloudgpu.node.expiry import EXTENDABLE, confirmed_expiry, extend_command
+from cloudgpu.node.bootstrap import EXTENDABLE, confirmed_expiry, extend_command
 from cloudgpu.plan.capacity import TAKEN_BEFORE_END
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host

@@ -8,7 +8,7 @@ import pytest
 from cloudgpu.backends.aws.clusters.extend import ClusterExtender
 from cloudgpu.engine.base import PreviewStep
 from cloudgpu.errors import BudgetError, CloudError, StateError, UsageError
-from cloudgpu.node.expiry import EXTENDABLE, confirmed_expiry, extend_command
+from cloudgpu.node.bootstrap import EXTENDABLE, confirmed_expiry, extend_command
 from cloudgpu.plan.capacity import Reservation, ReservationLookup
 from tests.cluster_records import changed
 from tests.fake_host import ScriptedResult
