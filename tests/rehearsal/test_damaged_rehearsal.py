@@ -11,8 +11,8 @@ import pytest
 
 from cloudgpu.clock import SystemClock
 from cloudgpu.rehearsal import client
+from cloudgpu.rehearsal.client import reset
 from cloudgpu.rehearsal.layout import RehearsalFiles, ended_instances
-from cloudgpu.rehearsal.reset import reset
 from cloudgpu.rehearsal.server import process
 
 pytestmark = pytest.mark.rehearsal

@@ -79,7 +79,7 @@ class Parts:
     """The components of one server.
 
     `lock` guards moto's backends and all records, `role` is the nodes' access key, and `time` is the clock for
-    schedules.
+    schedules, which `rehearsal advance` moves.
     """
 
     files: RehearsalFiles
@@ -93,12 +93,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class World:
-    """The components of the server that API rules may use. `time` is the time that `rehearsal advance` moves."""
+class World(Parts):
+    """The components of the server, and the worker for its nodes, which API rules use."""
 
-    clock: Clock
-    market: Market
-    host: NodeHost
     keeper: InstanceWorker
-    behaviour: ActiveConditions
-    time: SimulatedTime

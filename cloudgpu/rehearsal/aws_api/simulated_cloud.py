@@ -144,10 +144,8 @@ class SimulatedCloud:
         self._host = parts.host
         self._keeper = NodeKeeper(parts)
         self._search_lag = SearchLag(parts.clock)
-        self._services = Services(
-            World(parts.clock, parts.market, parts.host, self._keeper, parts.behaviour, parts.time),
-            SsmSessions(parts.files.nodes),
-        )
+        world = World(**vars(parts), keeper=self._keeper)
+        self._services = Services(world, SsmSessions(parts.files.nodes))
 
     def restore(self) -> None:
         """Load the state and reconcile nodes and instances."""

@@ -170,7 +170,7 @@ class NodeFleet:
         self.offset_s += seconds
         for node in self._nodes.values():
             if node.record.state == "running":
-                node.arm()
+                node.timers.arm()
 
     async def set_access(self, instance_id: str, opened: Opened) -> None:
         """Set whether a node accepts SSH, whether it can reach the internet, and what it may mount."""

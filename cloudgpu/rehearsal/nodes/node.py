@@ -68,7 +68,7 @@ class SimulatedNode:
         self._host = host
         self._stored = StoredRecord(stored, paths.record, lambda: body.process)
         self._boot = NodeBoot(body, self.console, self._stored, paths.host_key)
-        self._timers = NodeTimers(
+        self.timers = NodeTimers(
             self._stored, now_s=self._now_s, cloud_now_s=host.now_s, run=self._start_command, end=self._end
         )
         self._claim: addresses.BoundAddress | None = None
@@ -118,7 +118,7 @@ class SimulatedNode:
         await self._serve(claim)
         await self._listen(claim)
         self._boot.end()
-        self.arm()
+        self.timers.arm()
 
     async def power_off(self, reason: str, *, unheard: bool) -> None:
         """Stop the processes and servers of the node. Its disk, console and record are kept."""
@@ -151,7 +151,7 @@ class SimulatedNode:
         notices = self.faults.new_notices(self.record, self._host.now_s())
         if notices:
             self._stored.change(**notices)
-            self.arm()
+            self.timers.arm()
 
     async def set_access(self, opened: Opened) -> None:
         """Allow or block SSH, internet access and storage access. Open SSH connections are kept."""
@@ -167,10 +167,6 @@ class SimulatedNode:
             self._doors.close_port()
         elif self._listening.is_set():
             await self._listen_again()
-
-    def arm(self) -> None:
-        """Reschedule all timers. Call this after a timer or the clock has changed."""
-        self._timers.arm()
 
     def acknowledge(self) -> None:
         """Record that a client acknowledged the node's power-off event."""
@@ -285,7 +281,7 @@ class SimulatedNode:
         if reply.run:
             self._start_command(reply.run)
         if reply.arm is not None or reply.disarm:
-            self.arm()
+            self.timers.arm()
         if reply.end is not None:
             self._end(reply.end, "it powered itself off" if reply.end == "off" else "it rebooted itself")
 
@@ -331,7 +327,7 @@ class SimulatedNode:
                     self.console.write(f"cloud-init: the boot failed: {err}\n")
 
     def _stop_tasks(self) -> None:
-        self._timers.disarm()
+        self.timers.disarm()
         for task in tuple(self._tasks):
             task.cancel()
         self._standins.close()

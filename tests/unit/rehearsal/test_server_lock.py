@@ -9,8 +9,8 @@ from cloudgpu.errors import RehearsalError
 from cloudgpu.paths import Home
 from cloudgpu.processes import System, this_system
 from cloudgpu.rehearsal import client
+from cloudgpu.rehearsal.client import reset
 from cloudgpu.rehearsal.layout import RehearsalFiles
-from cloudgpu.rehearsal.reset import reset
 from cloudgpu.rehearsal.server import process
 from cloudgpu.rehearsal.server.main import hold_server_lock
 from tests.manual_clock import ManualClock

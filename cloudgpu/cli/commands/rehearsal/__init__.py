@@ -12,7 +12,6 @@ from cloudgpu.cli.options.shared import Json, Yes
 from cloudgpu.cli.render.rehearsal import env_lines, status_json, status_lines
 from cloudgpu.errors import LedgerError
 from cloudgpu.rehearsal import client
-from cloudgpu.rehearsal import reset as cloud_reset
 from cloudgpu.rehearsal.layout import ended_instances
 from cloudgpu.text import command
 
@@ -107,7 +106,7 @@ def reset(yes: Yes = False, json: Json = False) -> None:
     """
     context = command_context(json=json, needs_disk=False)
     context.prompts.confirm("Delete the simulated cloud and everything in it?", yes=yes)
-    existed = cloud_reset.reset(context.home, context.clock.now())
+    existed = client.reset(context.home, context.clock.now())
     _end_costs(context, "the rehearsal cloud is deleted")
     if json:
         context.screen.document({"simulated": True, "existed": existed})

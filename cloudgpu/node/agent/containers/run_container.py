@@ -166,6 +166,8 @@ class RankContainer:
 
     def __init__(self, spec: ContainerSpec) -> None:
         self._spec = spec
+        self.image = spec.image
+        """The image's name, for messages."""
         self._files = ""
         self._made = False
 
@@ -173,11 +175,6 @@ class RankContainer:
     def exists(self) -> bool:
         """True if the container may exist."""
         return self._made
-
-    @property
-    def image(self) -> str:
-        """The image's name, for messages."""
-        return self._spec.image
 
     def create(self, run_dir: str) -> None:
         """Start the container and check that it has the GPUs that the run is meant to use."""

@@ -228,11 +228,6 @@ class Downloads:
             self._fail(fetch_part.disk_error(wanted.path, error))
         return False
 
-    @property
-    def over(self) -> bool:
-        """True if a download has failed."""
-        return self._stopped.is_set()
-
     def _fail(self, error: AgentError) -> None:
         with self._lock:
             self.failure = self.failure or error

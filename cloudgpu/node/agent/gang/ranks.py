@@ -188,14 +188,6 @@ class RankProcesses:
             for pid in self._groups():
                 proc.signal_group(pid, signal.SIGTERM)
 
-    def sweep(self) -> None:
-        """Kill the run's processes that left their rank's session. Call this after the ranks have stopped."""
-        self._watchdog.kill_marked_processes()
-
-    def dismiss(self) -> None:
-        """Dismiss the watchdog. Call this after the run has finished and its status is saved."""
-        self._watchdog.dismiss()
-
     @property
     def kill_at(self) -> float | None:
         """Time at which `enforce` kills the remaining processes; None until the ranks are stopped."""

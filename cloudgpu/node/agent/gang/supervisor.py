@@ -42,13 +42,13 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         proc.DeathSignal().adopt_orphans()
         self._container = None if spec.container is None else RankContainer(spec.container)
-        watchdog = Watchdog(os.urandom(16).hex(), self._container, spec)
-        self._ranks = RankProcesses(spec, watchdog, self._container)
+        self._watchdog = Watchdog(os.urandom(16).hex(), self._container, spec)
+        self._ranks = RankProcesses(spec, self._watchdog, self._container)
         self._transport = TransportWatch(spec.transport, spec.run_dir, log_paths(spec), self._container)
         self._times = LogTimes(log_paths(spec))
         self._gang = join_gang(spec, self._selector)
         if self._container is not None:
-            _create(self._container, watchdog, spec, self._transport)
+            _create(self._container, self._watchdog, spec, self._transport)
         masking.write(spec.run_dir, spec.secrets)
         authorized_keys.authorize(spec)
         self._state = "starting"
@@ -120,7 +120,7 @@ class Supervisor:
         self._ranks.start()
 
     def _finish(self, state: str) -> None:
-        self._ranks.sweep()
+        self._watchdog.kill_marked_processes()  # those that left their rank's session
         if self._container is not None:
             self._container.remove()
         authorized_keys.revoke(self._spec)
@@ -136,7 +136,7 @@ class Supervisor:
         while not self._gang.released(time.monotonic()):
             self._turn()
         if self._container is None or self._container.remove():
-            self._ranks.dismiss()  # if the container remains, the watchdog stays and removes it later
+            self._watchdog.dismiss()  # if the container remains, the watchdog stays and removes it later
 
     def _save_if_changed(self) -> None:
         now = time.monotonic()
