@@ -18,7 +18,7 @@ from cloudgpu.rehearsal.aws_api.ec2 import instance_store
 from cloudgpu.rehearsal.aws_api.ec2.instance_lifecycle import NodeKeeper
 from cloudgpu.rehearsal.aws_api.ec2.reachability import resend_access
 from cloudgpu.rehearsal.aws_api.eventual_consistency import SearchLag
-from cloudgpu.rehearsal.aws_api.fsx_records import region_file_systems
+from cloudgpu.rehearsal.aws_api.fsx import region_file_systems
 from cloudgpu.rehearsal.aws_api.interfaces import Parts, World
 from cloudgpu.rehearsal.aws_api.records import records_of
 from cloudgpu.rehearsal.aws_api.scheduler import run_due_schedules

@@ -26,10 +26,9 @@ from werkzeug.exceptions import HTTPException
 
 from cloudgpu.aws.service_model.responses import find_response_mismatches
 from cloudgpu.aws.service_model.values import record_mismatches, report_file
-from cloudgpu.rehearsal.aws_api import dispatch, file_systems, iam_service, prices_and_quotas, s3, ssm
+from cloudgpu.rehearsal.aws_api import dispatch, fsx, iam_service, prices_and_quotas, s3_and_efs, ssm
 from cloudgpu.rehearsal.aws_api.ec2.backend import StrictEc2
 from cloudgpu.rehearsal.aws_api.ec2.instance_types import disabled_region_error
-from cloudgpu.rehearsal.aws_api.file_systems import StrictEfs
 from cloudgpu.rehearsal.aws_api.iam_service import StrictIam, StrictSts
 from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.scheduler import StrictScheduler
@@ -49,7 +48,7 @@ _MODEL_NAMES: Final = {
 _log = logging.getLogger(__name__)
 _GLOBAL = ("iam", "budgets", "cloudfront", "route53")
 _JSON = {
-    "fsx": file_systems.ACTIONS,
+    "fsx": fsx.ACTIONS,
     "servicequotas": prices_and_quotas.QUOTA_ACTIONS,
     "pricing": prices_and_quotas.PRICE_ACTIONS,
 }
@@ -181,7 +180,7 @@ class Services:
         if rejection is None and disabled is not None:
             rejection = error_response(scope.service, *disabled)
         if rejection is None and scope.service == "s3":
-            rejection = s3.rejection(request, scope.region)
+            rejection = s3_and_efs.rejection(request, scope.region)
         if rejection is not None:
             return rejection
         url = _url(request, scope)
@@ -194,7 +193,7 @@ class Services:
         except (OperationNotFoundError, NotImplementedError, ExpatError, ServiceException) as err:
             return _error_of(scope.service, err)
         if scope.service == "s3":
-            s3.apply_defaults(request, int(status))
+            s3_and_efs.apply_defaults(request, int(status))
         content = body.encode(errors="replace") if isinstance(body, str) else bytes(body)
         return correct_error(scope.service, int(status), _string_headers(headers), content)
 
@@ -206,7 +205,7 @@ class Services:
         if actions is not None:
             return dispatch.answer(actions, self._world, scope.region, target, request.data)
         if scope.service == "elasticfilesystem":
-            return StrictEfs(self._world.behaviour)._dispatch(request, url, request.headers)
+            return s3_and_efs.StrictEfs(self._world.behaviour)._dispatch(request, url, request.headers)
         if scope.service in _MOTO_HANDLERS:
             return _MOTO_HANDLERS[scope.service]()._dispatch(request, url, request.headers)
         for pattern, handler in _routes(scope.service, url):

@@ -283,7 +283,7 @@ def _packet(kind: int, *parts: bytes) -> bytes:
 
 
 def _bucket_tags(body: bytes) -> None:
-    from cloudgpu.rehearsal.aws_api.s3 import requested_tags
+    from cloudgpu.rehearsal.aws_api.s3_and_efs import requested_tags
 
     conforms(dict[str, str], dict(requested_tags(body)))
 

@@ -15,7 +15,7 @@ from moto.efs.models import efs_backends
 from moto.s3.models import s3_backends
 
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.rehearsal.aws_api.fsx_records import region_file_systems
+from cloudgpu.rehearsal.aws_api.fsx import region_file_systems
 from cloudgpu.rehearsal.aws_api.interfaces import NodeHost
 from cloudgpu.rehearsal.aws_api.records import Records
 from cloudgpu.rehearsal.nodes.values import Opened

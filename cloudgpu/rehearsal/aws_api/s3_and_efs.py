@@ -1,17 +1,24 @@
-"""What S3 does and moto does not: reject invalid requests, and apply default settings to new buckets.
+"""S3 and EFS as moto does not simulate them.
+
+S3 rejects invalid requests and applies default settings to new buckets. EFS leaves out members that moto adds.
 
 Source of codes and messages: `tests/rehearsal/fidelity/recorded_errors.py`.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
+from moto.core.exceptions import JsonRESTError
 from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.efs.responses import EFSResponse
 from moto.s3.models import PublicAccessBlock, s3_backends
 
+from cloudgpu.rehearsal.aws_api.iam_service import EFS, is_missing
+from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
 from cloudgpu.rehearsal.server.error_responses import error_response
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 
@@ -22,6 +29,9 @@ _TAG_TEXT: Final = re.compile(r"[\w\s+\-=._:/@]*")
 _LOCATION: Final = re.compile(r"<LocationConstraint>([^<]*)</LocationConstraint>")
 _DEFAULT_REGION: Final = "us-east-1"
 _RESERVED: Final = "aws:"
+Response = tuple[str, dict[str, str | int]]
+_MOTO_MEMBERS: Final = ("LifecyclePolicies", "SecurityGroups")
+"""Settings of file systems and mount targets, which AWS returns from operations of their own."""
 
 
 def apply_defaults(request: HttpRequest, status: int) -> None:
@@ -161,3 +171,55 @@ def _bucket(name: str) -> Any:  # noqa: ANN401 - moto's bucket
 
 def _error(code: str, message: str, status: int, **details: str) -> HttpResponse:
     return error_response("s3", code, message, status, details)
+
+
+class NotAuthorizedError(JsonRESTError):
+    """EFS's error for a call that the caller may not make; it does not name the action."""
+
+    code = 403
+
+    def __init__(self) -> None:
+        """Create the error."""
+        message = "User is not authorized to perform that action on the specified resource"
+        super().__init__("AccessDeniedException", message)
+
+
+class StrictEfs(EFSResponse):
+    """A handler for one EFS request."""
+
+    def create_file_system(self) -> Response:
+        """Create a file system and describe it."""
+        return _described(super().create_file_system())
+
+    def describe_file_systems(self) -> Response:
+        """Describe file systems."""
+        return _described(super().describe_file_systems())
+
+    def __init__(self, behaviour: ActiveConditions) -> None:
+        """Create a handler."""
+        super().__init__()
+        self._behaviour = behaviour
+
+    def create_mount_target(self) -> Response:
+        """Create a mount target and describe it. Without groups, it gets the default group of its VPC."""
+        if is_missing(self._behaviour, EFS):
+            raise NotAuthorizedError
+        response = super().create_mount_target()
+        target = self.efs_backend.mount_targets_by_id[json.loads(response[0])["MountTargetId"]]
+        if target.security_groups is None:
+            groups = self.efs_backend.ec2_backend.enis[target.network_interface_id].group_set
+            target.security_groups = [group.id for group in groups]
+        return _described(response)
+
+    def describe_mount_targets(self) -> Response:
+        """Describe mount targets."""
+        return _described(super().describe_mount_targets())
+
+
+def _described(response: Response) -> Response:
+    body, headers = response
+    value: dict[str, Any] = json.loads(body)
+    for description in (value, *value.get("FileSystems", ()), *value.get("MountTargets", ())):
+        for name in _MOTO_MEMBERS:
+            description.pop(name, None)
+    return json.dumps(value), headers
