@@ -10,7 +10,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.rehearsal.aws_api.dispatch import AwsError
 from cloudgpu.rehearsal.aws_api.ec2 import instance_store
 from cloudgpu.rehearsal.aws_api.ec2.launch_request import MergedLaunchRequest
-from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
+from cloudgpu.rehearsal.faults.api_faults import ActiveConditions
 from cloudgpu.rehearsal.server.error_responses import not_found_message
 
 _CODES: Mapping[str, str] = {

@@ -26,7 +26,7 @@ from moto.sts.responses import TokenResponse
 
 from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.aws_api.dispatch import AwsError, JsonError
-from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
+from cloudgpu.rehearsal.faults.api_faults import ActiveConditions
 
 SPOT: Final = "spot.amazonaws.com"
 EFS: Final = "elasticfilesystem.amazonaws.com"

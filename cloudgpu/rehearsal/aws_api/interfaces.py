@@ -7,7 +7,7 @@ from typing import Protocol
 
 from cloudgpu.clock import Clock
 from cloudgpu.rehearsal.aws_api.market import Market
-from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
+from cloudgpu.rehearsal.faults.api_faults import ActiveConditions
 from cloudgpu.rehearsal.faults.node_faults import NodeFault
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.values import NodeReport, NodeSpec, Opened, PoweredOff, RoleCredentials, StartedNode

@@ -18,7 +18,7 @@ from moto.efs.responses import EFSResponse
 from moto.s3.models import PublicAccessBlock, s3_backends
 
 from cloudgpu.rehearsal.aws_api.iam_service import EFS, is_missing
-from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
+from cloudgpu.rehearsal.faults.api_faults import ActiveConditions
 from cloudgpu.rehearsal.server.error_responses import error_response
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 

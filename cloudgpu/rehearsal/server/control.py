@@ -17,8 +17,7 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.aws_api.interfaces import NodeHost
 from cloudgpu.rehearsal.aws_api.market import Market
-from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
-from cloudgpu.rehearsal.faults.api_faults import FaultRules, conditions_from
+from cloudgpu.rehearsal.faults.api_faults import ActiveConditions, FaultRules, conditions_from
 from cloudgpu.rehearsal.faults.node_faults import NodeFault, node_fault_from
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 

@@ -26,8 +26,7 @@ from cloudgpu.paths import Home
 from cloudgpu.processes import this_system
 from cloudgpu.rehearsal.aws_api.interfaces import NodeHost, Parts
 from cloudgpu.rehearsal.aws_api.market import Market
-from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions, SkewedClock
-from cloudgpu.rehearsal.faults.api_faults import FaultRules
+from cloudgpu.rehearsal.faults.api_faults import ActiveConditions, FaultRules, SkewedClock
 from cloudgpu.rehearsal.layout import (
     ENDPOINT_FORMAT,
     FAILURE_FORMAT,

@@ -192,7 +192,7 @@ class _Controlled:
 
 
 def _control(body: bytes) -> None:
-    from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
+    from cloudgpu.rehearsal.faults.api_faults import ActiveConditions
     from cloudgpu.rehearsal.server.control import ActiveFaults
 
     market, faults = Market(scratch() / "no-market.json"), FaultRules()

@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions, SkewedClock
-from cloudgpu.rehearsal.faults.api_faults import Conditions, conditions_from
+from cloudgpu.rehearsal.faults.api_faults import ActiveConditions, Conditions, SkewedClock, conditions_from
 from tests.manual_clock import ManualClock
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
