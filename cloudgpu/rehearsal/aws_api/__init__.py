@@ -1,1 +1,1 @@
-"""Rules that AWS enforces and moto does not, and APIs that moto lacks, one module per topic."""
+"""Rules that AWS enforces and moto does not, and APIs that moto lacks, by service; their records and snapshots."""

@@ -1,1 +1,1 @@
-"""EC2 behavior that moto lacks or gets wrong, one module per resource type."""
+"""EC2 behavior that moto lacks or gets wrong, one module per subject."""

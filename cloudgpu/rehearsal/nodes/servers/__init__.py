@@ -1,1 +1,1 @@
-"""Servers of a node: SSH, instance metadata, and simulated commands."""
+"""Servers of a node (SSH, instance metadata, simulated commands), and the programs inside the node that use them."""
