@@ -9,7 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.app.runs.follow import FollowedRun
+from cloudgpu.app.runs.nodes import RunNodes
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context, ImageStore
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, retained_spending
@@ -154,10 +154,10 @@ class ImageBaker:
 
     def _strip(self, provisioned: ProvisionedCluster) -> None:
         """Wait for the bootstrap, check the node's hardware and remove host-specific data."""
-        with FollowedRun(self.context, self.stages) as running:
-            running.connect(provisioned.inventory)
-            running.gate()
-            running.strip()
+        with RunNodes(self.context, self.stages) as nodes:
+            nodes.connect(provisioned.inventory)
+            nodes.gate()
+            nodes.strip()
 
     def _tags(self, plan: Plan, provisioned: ProvisionedCluster) -> dict[str, str]:
         record = provisioned.record

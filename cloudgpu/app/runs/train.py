@@ -7,7 +7,7 @@ from pathlib import Path
 from cloudgpu.app.runs.concurrency import BusyNodes, Sharing
 from cloudgpu.app.runs.datasets import check_checkpoint, dataset_lister, put_rehearsal_objects
 from cloudgpu.app.runs.finish import RunFinisher
-from cloudgpu.app.runs.follow import FollowedRun
+from cloudgpu.app.runs.nodes import RunNodes
 from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.app.runs.services import follow_stage, stops_on_interrupt
 from cloudgpu.app.runs.stages import Stages
@@ -130,18 +130,18 @@ class TrainingRun:
             record.run_id, record.cluster, record.recipe, record.owner, record.team, record.started_at
         )
         finishing = RunFinisher(self._context, stages)
-        with FollowedRun(self._context, stages, logs=self._context.home.run(record.run_id).root) as running:
+        with RunNodes(self._context, stages, logs=self._context.home.run(record.run_id).root) as nodes:
             try:
                 # Record the run before anything is launched.
                 self._context.records.save_run(record)
                 self._context.emit(LogFolder(self._context.home.run(record.run_id).root))
-                return self._carry_out(request, record, secrets, running, finishing, stages)
+                return self._carry_out(request, record, secrets, nodes, finishing, stages)
             except KeyboardInterrupt:
                 end_now = request.delete_on_interrupt
                 delete_unstarted = request.delete_unstarted or end_now
                 if stops_on_interrupt(request.plan.recipe):
                     end_now = delete_unstarted = _end_now
-                return finishing.interrupted(record.run_id, running, end_now, delete_unstarted)
+                return finishing.interrupted(record.run_id, nodes, end_now, delete_unstarted)
             except CloudGpuError as err:
                 finishing.finish_aborted(record, err)
                 raise
@@ -161,7 +161,7 @@ class TrainingRun:
         request: TrainRequest,
         record: RunRecord,
         secrets: Mapping[str, str],
-        running: FollowedRun,
+        nodes: RunNodes,
         finishing: RunFinisher,
         stages: Stages,
     ) -> RunOutcome:
@@ -172,24 +172,24 @@ class TrainingRun:
             provisioned = self._cluster(request, record)
         record = self._context.records.save_run(replace(record, tried=provisioned.tried))
         job = Job(record.run_id, request.plan.recipe, provisioned.inventory, new_gang_token())
-        running.connect(provisioned.inventory)
+        nodes.connect(provisioned.inventory)
         busy = BusyNodes(self._context, request.sharing, record.cluster, record.run_id)
         if not self._is_new(record):
             # Checked here as well as at the start, because staging replaces files that the other run uses.
-            running.require_idle(busy)
-        running.gate()
+            nodes.require_idle(busy)
+        nodes.gate()
         wait = CredentialWait(self._context.clock, self._context.emit, provisioned.record.lifecycle.expires_at)
         login = wait.retry(lambda: self._login(request))
-        staged = running.stage(job, request.base, lambda data: wait.retry(lambda: files(data)), login, secrets)
+        staged = nodes.stage(job, request.base, lambda data: wait.retry(lambda: files(data)), login, secrets)
         needs = unsupported_rehearsal_image(request.plan)
         if needs:
             not_run = replace(record, state="not-run", reason=f"not run: needs {needs}")
-            return finishing.finish(self._context.records.save_run(not_run), running)
+            return finishing.finish(self._context.records.save_run(not_run), nodes)
         # Record the ranks before they are started, so that `attach` finds the run if this process is killed.
         image = next((provided.image for provided in staged.images.values()), "")
-        record = self._context.records.save_run(replace(record, ranks=running.ranks(job, staged), image=image))
+        record = self._context.records.save_run(replace(record, ranks=nodes.ranks(job, staged), image=image))
         try:
-            running.start(job, staged, secrets, busy)
+            nodes.start(job, staged, secrets, busy)
         except CloudGpuError:
             self._context.records.save_run(replace(record, ranks={}))
             raise
@@ -198,8 +198,8 @@ class TrainingRun:
         if request.detach:
             return finishing.detached_outcome(record)
         with stages.stage(follow_stage(record)):
-            followed = running.follow(record)
-        return finishing.finish(finishing.record_final_status(record, followed), running, followed)
+            followed = nodes.follow(record)
+        return finishing.finish(finishing.record_final_status(record, followed), nodes, followed)
 
     def _is_new(self, record: RunRecord) -> bool:
         """Return True if the cluster was created for this run, so that no other run can be in progress on it."""

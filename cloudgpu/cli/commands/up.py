@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.app.runs.follow import check_new_nodes
+from cloudgpu.app.runs.nodes import check_new_nodes
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.options.shared import (

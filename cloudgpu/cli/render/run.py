@@ -18,7 +18,7 @@ from cloudgpu.targets import traits
 from cloudgpu.text import command, plural
 
 if TYPE_CHECKING:
-    from cloudgpu.app.runs.follow import FollowResult
+    from cloudgpu.app.runs.nodes import FollowResult
 
 _INTERRUPTED = 130
 _SHORT_S = 1.0

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.app.runs.attach import RunWatcher
-from cloudgpu.app.runs.follow import FollowResult
+from cloudgpu.app.runs.nodes import FollowResult
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.main import main
 from cloudgpu.errors import ConnectError, UsageError

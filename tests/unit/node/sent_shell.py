@@ -86,7 +86,7 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "infra/gpu_cluster/user_data.py: _EXPIRY": (expiry_hook(datetime(2026, 11, 22, 3, 4, 5, tzinfo=UTC)),),
     "cloudgpu/node/expiry.py: _RUN": (expiry._RUN,),
-    "cloudgpu/app/runs/follow.py: agent.home": (image_cleanup_script(),),
+    "cloudgpu/app/runs/nodes.py: agent.home": (image_cleanup_script(),),
     "cloudgpu/app/runs/lost_nodes.py: script": recorded(lost_nodes.bootstrap_log),
     "cloudgpu/backends/hosts/prepare.py: command": tuple(
         line for tools in prepare._COMMANDS.values() for lines in tools.values() for line in lines

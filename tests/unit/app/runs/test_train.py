@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.runs.follow import FollowedRun
+from cloudgpu.app.runs.nodes import RunNodes
 from cloudgpu.errors import (
     CapacityError,
     CloudError,
@@ -375,7 +375,7 @@ def test_hint_after_failed_gate_does_not_name_deleted_cluster(workspace, trainin
         hint = "read bootstrap.log; delete the cluster with `cloudgpu down`, then run `cloudgpu train` again"
         raise RemoteCommandError("node 0 is not ready: no GPU", hint=hint)
 
-    monkeypatch.setattr(FollowedRun, "gate", failing)
+    monkeypatch.setattr(RunNodes, "gate", failing)
     with pytest.raises(RemoteCommandError) as caught:
         training()
     (run,) = workspace.records.runs()

@@ -1,4 +1,4 @@
-"""Connect to a cluster's nodes and check them; stage and start a run, follow it, and download its outputs."""
+"""The connected nodes of a run: check them, stage and start the run there, follow it, and download its outputs."""
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -64,8 +64,8 @@ class FollowResult:
     """Seconds from the start of the first rank to the end of the last, by the clocks of the nodes; None if unknown."""
 
 
-class FollowedRun:
-    """A run on the nodes of one inventory. Leaving the context disconnects from the nodes; the ranks keep running."""
+class RunNodes:
+    """The nodes of one inventory. Leaving the context disconnects from them; the ranks keep running."""
 
     def __init__(self, context: Context, stages: Stages, *, logs: Path | None = None) -> None:
         """Prepare the connection.
@@ -83,7 +83,7 @@ class FollowedRun:
         self._inventory = Inventory("", ())
         self._started = self._stopping = False
 
-    def __enter__(self) -> "FollowedRun":
+    def __enter__(self) -> "RunNodes":
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -388,7 +388,7 @@ def check_new_nodes(context: Context, provisioned: ProvisionedCluster, stages: S
     if not unchecked or provisioned.inventory.head.own:
         return
     try:
-        with FollowedRun(context, stages) as nodes:
+        with RunNodes(context, stages) as nodes:
             nodes.connect(provisioned.inventory)
             nodes.gate()
     except CloudGpuError as err:
