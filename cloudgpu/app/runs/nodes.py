@@ -30,7 +30,7 @@ from cloudgpu.run.follow import copy_output, follow
 from cloudgpu.run.job import Job, recipe_of
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.metrics import Measured, Metrics
-from cloudgpu.run.progress import REBOOT_S, MetricValue, Note, RankOutput
+from cloudgpu.run.progress import MetricValue, Note, RankOutput
 from cloudgpu.run.registry_logins import RegistryLogin
 from cloudgpu.run.stage import NO_SECRETS, Staged, send_workdir, stage, stage_images
 from cloudgpu.run.start import container_line, describe_gang, rank_launches, start
@@ -121,7 +121,7 @@ class RunNodes:
     def _install_agent(self, host: Host) -> Agent:
         """Install the agent. A node that may still be at its first boot may reboot in between, so this is retried."""
         clock = self._context.clock
-        deadline = clock.monotonic() + (0 if host.node.own or host.node.booted else REBOOT_S)
+        deadline = clock.monotonic() + (0 if host.node.own or host.node.booted else node_health.REBOOT_S)
         while True:
             try:
                 return install_agent(host)
