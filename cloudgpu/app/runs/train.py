@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from cloudgpu.app.planning.planner import name_of_cluster
 from cloudgpu.app.runs.concurrency import BusyNodes, Sharing
 from cloudgpu.app.runs.datasets import check_checkpoint, dataset_lister, put_rehearsal_objects
 from cloudgpu.app.runs.finish import RunFinisher
@@ -15,7 +16,6 @@ from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.credential_wait import CredentialWait
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
-from cloudgpu.backends.lifecycle.reuse import matches
 from cloudgpu.errors import CloudGpuError, RecipeError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.launchers import launcher
@@ -220,40 +220,23 @@ class TrainingRun:
         check_feasible(request.plan, request.base)
 
     def _new_run(self, request: TrainRequest) -> RunRecord:
-        recipe = request.plan.recipe
+        recipe, records, clock = request.plan.recipe, self._context.records, self._context.clock
         run_id = request.run_id or new_run_id(recipe.name)
         return RunRecord(
             run_id=run_id,
-            cluster=self._cluster_name(request, run_id),
+            cluster=name_of_cluster(records, clock, request.plan, request.cluster, self._context.emit) or run_id,
             recipe=recipe.name,
             recipe_path=str(request.recipe_path),
             owner=self._requester.owner,
             team=self._requester.team,
             target=request.plan.target,
-            started_at=self._context.clock.now(),
+            started_at=clock.now(),
             keep=request.keep,
             keep_on_failure=request.keep_on_failure,
             resolved=recipe.model_dump(mode="json", by_alias=True),
             recipe_digest=request.plan.recipe_digest,
             options=request.options,
         )
-
-    def _cluster_name(self, request: TrainRequest, run_id: str) -> str:
-        """Return the requested cluster name or, without one, the recipe's name if a running cluster can be reused.
-
-        If neither applies, return the run ID.
-        """
-        if request.cluster:
-            return request.cluster
-        existing = self._context.records.cluster(request.plan.recipe.name)
-        if existing is None or existing.state != "up" or existing.identity.target != request.plan.target:
-            return run_id
-        if existing.lifecycle.expires_at <= self._context.clock.now() or not matches(request.plan, existing):
-            self._context.emit(
-                Note(f"cluster {existing.name} has expired or does not match the plan; creating a new cluster")
-            )
-            return run_id
-        return existing.name
 
     def _cluster(self, request: TrainRequest, record: RunRecord) -> ProvisionedCluster:
         existing = self._context.records.cluster(record.cluster)

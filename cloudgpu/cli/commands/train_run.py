@@ -7,7 +7,7 @@ import typer
 
 from cloudgpu.app.matrix.planner import MatrixPlan, MatrixRequest, plan_matrix
 from cloudgpu.app.matrix.train import MatrixRunner
-from cloudgpu.app.planning.planner import Planned, read_sets
+from cloudgpu.app.planning.planner import Planned, name_of_cluster, read_sets
 from cloudgpu.app.runs.train import TrainingRun, TrainRequest
 from cloudgpu.cli.commands.matrix import exit_code as matrix_exit_code
 from cloudgpu.cli.commands.matrix import outcome_lines, plan_lines, write_table
@@ -15,7 +15,6 @@ from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.options.train import SecretOption, TrainOptions
 from cloudgpu.cli.planning import (
     PlanSource,
-    find_reusable_cluster,
     plan_recipe,
     recipe_roots,
     repeated_options,
@@ -84,9 +83,9 @@ def run_training(options: TrainOptions) -> None:
         options.environment.secrets,
         context.prompts,
     )
-    show_plan(planned, cluster or find_reusable_cluster(context, planned.plan), context, source)
+    show_plan(planned, name_of_cluster(context.records, context.clock, planned.plan, cluster), context, source)
     context.prompts.confirm("Go ahead?", yes=options.yes)
-    report_clusters_on_signal(context.records, cluster or find_reusable_cluster(context, planned.plan))
+    report_clusters_on_signal(context.records, name_of_cluster(context.records, context.clock, planned.plan, cluster))
     request = _train_request(context, source, planned, options, environ)
     runs = context.context()
     outcome = TrainingRun(runs, requester(context)).train(request)
