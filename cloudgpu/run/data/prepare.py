@@ -180,7 +180,7 @@ def mount_request(dataset: Data, run_id: str, agent: Agent, service: S3Service) 
         region=service.region or agent.host.node.zone[:-1],
         writable=dataset.writable,
         client=dataset.client,
-        endpoint=dataset.endpoint or service.endpoint,
+        endpoint=dataset.endpoint or service.endpoint_url,
         options=dataset.options,
         within_s=int(dataset.within),
     )

@@ -95,7 +95,7 @@ def bucket_request(to: str, agent: Agent, service: S3Service) -> dict[str, Any]:
         "bucket": source.place,
         "prefix": source.path,
         "region": region,
-        "endpoint": service.endpoint or s3_endpoint(region),
+        "endpoint": service.endpoint_url or s3_endpoint(region),
     }
 
 
