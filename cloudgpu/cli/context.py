@@ -162,7 +162,7 @@ class CliContext:
             return shifted_clock_note(clock_ahead(Home(self.settings.home)))
         return ""
 
-    def context(self, target: Target | None = None) -> Context:
+    def backend_context(self, target: Target | None = None) -> Context:
         """Print a warning for every missing ledger row, and return the context for use cases on a target."""
         with suppress(CloudGpuError):  # errors of the ledger are reported when the command uses the ledger
             for gap in self.missing_rows():

@@ -24,7 +24,7 @@ from cloudgpu.run.data.copies import Files
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import LogFolder, Note
 from cloudgpu.run.registry_logins import RegistryLogin, registry_login
-from cloudgpu.run.start import launch_context, new_gang_token, secret_values
+from cloudgpu.run.start import launch_inputs, new_gang_token, secret_values
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.state.identifiers import new_run_id
 from cloudgpu.state.run_records import RunRecord
@@ -48,7 +48,7 @@ def check_feasible(plan: Plan, base: Path) -> None:
     for gpus, candidate in {candidate.gpus_per_node: candidate for candidate in plan.candidates}.items():
         job = Job("on-paper", recipe, _placeholder_inventory(plan, candidate, gpus), "")
         data = {dataset.name: str(dataset.to) for dataset in recipe.data}
-        launcher(recipe.launch.launcher)(recipe, job.inventory, launch_context(job, "/home/user", "python3", data))
+        launcher(recipe.launch.launcher)(recipe, job.inventory, launch_inputs(job, "/home/user", "python3", data))
 
 
 def _placeholder_inventory(plan: Plan, candidate: Candidate, gpus: int) -> Inventory:

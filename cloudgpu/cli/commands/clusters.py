@@ -211,7 +211,7 @@ def extend(
     if not name:
         raise UsageError("no cluster is running", hint="list clusters: cloudgpu status")
     report_clusters_on_signal(context.records, name)
-    runs = context.context(context.target_of(name))
+    runs = context.backend_context(context.target_of(name))
     with context.screen.working("extend"):
         extended = runs.clusters.extend(name, until=expiry, by=longer, max_usd=cap)
     if json:

@@ -138,7 +138,7 @@ def bake(  # noqa: PLR0917
     context.prompts.confirm("Go ahead?", yes=yes)
     stages, name = Stages(context.clock, context.emit), name or planned.plan.recipe.name
     report_clusters_on_signal(context.records, bake_cluster_name(name))
-    run_context = context.context()
+    run_context = context.backend_context()
     baked = ImageBaker(run_context, requester(context), run_context.backend.images(), stages).bake(planned.plan, name)
     if json:
         context.screen.document({**baked.as_json(), "stages": stages.as_json()})

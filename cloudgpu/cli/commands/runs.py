@@ -119,7 +119,7 @@ def logs(
             context.screen.remark(explain_missing_lines(record))
         return
     report_clusters_on_signal(context.records, record.cluster)
-    runs = RunWatcher(replace(context.context(as_target(record.target)), emit=shown.emit))
+    runs = RunWatcher(replace(context.backend_context(as_target(record.target)), emit=shown.emit))
     try:
         with print_on_interrupt(context.screen.lines, *reattach_lines(record.run_id)):
             followed = runs.logs(record.run_id, shown.stored, follow=follow is not False)
@@ -214,7 +214,7 @@ def attach(
     record = find_run(context.records, run)
     report_clusters_on_signal(context.records, record.cluster)
     with print_on_interrupt(context.screen.lines, *reattach_lines(record.run_id)):
-        outcome = RunWatcher(context.context(as_target(record.target))).attach(record.run_id, keep=keep)
+        outcome = RunWatcher(context.backend_context(as_target(record.target))).attach(record.run_id, keep=keep)
     if json:
         context.screen.document(outcome.as_json())
     else:
@@ -232,7 +232,7 @@ def cancel(run: RunName = "", verbose: Verbose = False, json: Json = False) -> N
     report_clusters_on_signal(context.records, record.cluster)
     again = f"the run may still be running; to cancel it: {command('cloudgpu', 'cancel', record.run_id)}"
     with print_on_interrupt(context.screen.lines, again):
-        ended = RunWatcher(context.context(as_target(record.target))).cancel(record.run_id)
+        ended = RunWatcher(context.backend_context(as_target(record.target))).cancel(record.run_id)
     if json:
         context.screen.document({"run_id": ended.run_id, "state": ended.state, "cluster": ended.cluster})
         return

@@ -87,7 +87,7 @@ def run_training(options: TrainOptions) -> None:
     context.prompts.confirm("Go ahead?", yes=options.yes)
     report_clusters_on_signal(context.records, name_of_cluster(context.records, context.clock, planned.plan, cluster))
     request = _train_request(context, source, planned, options, environ)
-    runs = context.context()
+    runs = context.backend_context()
     outcome = TrainingRun(runs, requester(context)).train(request)
     if options.json:
         context.screen.document(outcome.as_json())
@@ -136,7 +136,7 @@ def train_matrix(context: CliContext, source: PlanSource, axes: Sequence[Axis], 
         fail_fast=options.matrix.fail_fast,
         again=options.matrix.again,
     )
-    runs, owner = context.context(), requester(context)
+    runs, owner = context.backend_context(), requester(context)
     matrices = MatrixRunner(runs, TrainingRun(runs, owner), owner)
     start = matrices.start_progress(request)
     if start.missing:

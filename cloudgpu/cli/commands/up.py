@@ -69,7 +69,7 @@ def up(
     cluster = require_cluster_name(name or planned.plan.recipe.name)
     show_plan(planned, cluster, context, chosen)
     context.prompts.confirm("Go ahead?", yes=yes)
-    backend_context, owner = context.context(), requester(context)
+    backend_context, owner = context.backend_context(), requester(context)
     stages = Stages(context.clock, context.emit)
     report_clusters_on_signal(context.records, cluster)
     existed = context.records.last_known(cluster) is not None

@@ -22,7 +22,7 @@ plan = plan_recipe(context, "tiny", [], offline=False).plan
 # Between the plan and the lease, another user leases the second host.
 subprocess.run({theirs!r}, check=True, cwd={folder!r}, env={env!r}, stdout=subprocess.DEVNULL)
 try:
-    context.context().clusters.create(plan, "late", requester(context))
+    context.backend_context().clusters.create(plan, "late", requester(context))
 except CapacityError as err:
     print(err.code, err.message)
 """

@@ -64,7 +64,7 @@ def nodes(tmp_path, monkeypatch, run):
 
     monkeypatch.setattr(RunWatcher, "logs", logs)
     monkeypatch.setattr("cloudgpu.cli.commands.runs.replace", lambda context, emit: SimpleNamespace(emit=emit))
-    monkeypatch.setattr(CliContext, "context", lambda _self, _target=None: Context())
+    monkeypatch.setattr(CliContext, "backend_context", lambda _self, _target=None: Context())
     return nodes
 
 
