@@ -10,7 +10,6 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.app.runs.nodes import RunNodes
-from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context, ImageStore
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, retained_spending
 from cloudgpu.backends.billing.retained_billing import image_monthly_usd as monthly_usd
@@ -22,7 +21,7 @@ from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
 from cloudgpu.ledger.entry import Spending
 from cloudgpu.plan.plan import Plan
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Note, Stages
 from cloudgpu.settings.tags import parse_tags
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name

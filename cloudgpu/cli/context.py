@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -14,8 +14,7 @@ from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.environment import BackendEnvironment, caller_environ, user_known_hosts
 from cloudgpu.backends.factory import BUCKET_TARGET, open_backend
-from cloudgpu.cli import failure_notes
-from cloudgpu.cli.open_resources import open_resources
+from cloudgpu.cli.command_end import add_failure_note, open_resources
 from cloudgpu.cli.terminal.prompts import Prompts
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.clock import Clock, SystemClock
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
     from cloudgpu.backends.billing.missing_rows import MissingRows
     from cloudgpu.catalog import Catalog
     from cloudgpu.ledger.report import CostReport, ReportQuery
-    from cloudgpu.run.progress import Emit
+    from cloudgpu.run.progress import Emit, ProgressEvent
+    from cloudgpu.state.cluster_record import ClusterRecord
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class CliContext:
         with self._lock:
             target = target or self.settings.target
             if is_simulated(target):
-                failure_notes.add("clock", self._shifted_clock)
+                add_failure_note("clock", self._shifted_clock)
             if target not in self._backends:
                 self._backends[target] = open_backend(target, self.environment)
             return self._backends[target]
@@ -183,6 +183,18 @@ class CliContext:
     def deletion_context_of(self, cluster: str) -> Context:
         """Return the deletion context for a cluster's target. May be called from several threads."""
         return self.deletion_context(self.target_of(cluster))
+
+    def authorize_caller(self, record: ClusterRecord) -> None:
+        """Authorize SSH to a cluster from the caller's address. Notes go to stderr, because stdout is for data."""
+        from cloudgpu.app.cluster_status import authorize_if_possible  # noqa: PLC0415 - see the class
+        from cloudgpu.run.progress import Note  # noqa: PLC0415 - see the class
+
+        def emit(event: ProgressEvent) -> None:
+            if isinstance(event, Note):
+                self.screen.remark(event.text)
+
+        context = self.deletion_context(as_target(record.identity.target))
+        authorize_if_possible(replace(context, emit=emit), record)
 
     def target_of(self, cluster: str) -> Target:
         """Return the target of a recorded cluster, or the `target` setting if the cluster has no record."""

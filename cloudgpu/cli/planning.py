@@ -1,26 +1,19 @@
 """The plan of a command: made from a recipe with the options of the command, or read from the file of `--plan`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from cloudgpu.app.planning import plan_files
 from cloudgpu.app.planning.plan_files import PlanInputs, StoredPlan
-from cloudgpu.app.planning.planner import (
-    Planned,
-    PlanRequest,
-    Preflight,
-    find_reusable_cluster,
-    make_plan,
-    plan_error,
-)
+from cloudgpu.app.planning.planner import Planned, PlanRequest, Preflight, find_reusable_cluster, make_plan, plan_error
 from cloudgpu.app.planning.registry_images import RegistryImages
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.cli.context import CliContext
-from cloudgpu.cli.options.shared import PlanOptions, option_words
-from cloudgpu.cli.options.train import SECRETS, EnvironmentOptions, TrainOptions, secrets_in_files
+from cloudgpu.cli.options import PlanOptions, option_words
 from cloudgpu.cli.render.plan import plan_lines, plan_summary, running_plan_lines
+from cloudgpu.cli.train_options import SECRETS, EnvironmentOptions, TrainOptions, secrets_in_files
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home, bundled_folder
 from cloudgpu.plan.network_access import network_request
@@ -76,6 +69,14 @@ def preview_requester(context: CliContext) -> Requester:
     """Return the requester for a preview. The public key is empty, because a preview does not create a key pair."""
     settings = context.settings
     return Requester(settings.owner, settings.team, "")
+
+
+def requester(context: CliContext) -> Requester:
+    """Return the owner and the team to bill, and the public key that nodes authorize."""
+    from cloudgpu.ssh.keys import ensure_key  # noqa: PLC0415 - imports cryptography, which `plan` does not need
+
+    context.backend().check_access()
+    return replace(preview_requester(context), public_key=ensure_key(context.settings.ssh_key).line)
 
 
 @dataclass(frozen=True)

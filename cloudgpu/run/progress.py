@@ -1,4 +1,4 @@
-"""Events of a command and of its run, which the CLI renders."""
+"""Events of a command and of its run, which the CLI renders, and the timing of its stages."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Event
 
 
@@ -157,3 +158,33 @@ class StageChange:
 
 ProgressEvent = Progress | Event | StageChange
 Emit = Callable[[ProgressEvent], None]
+
+
+class Stages:
+    """Records the duration of named, consecutive stages."""
+
+    def __init__(self, clock: Clock, emit: Emit, done: tuple[tuple[str, float], ...] = ()) -> None:
+        self._clock = clock
+        self._emit = emit
+        self.done: list[tuple[str, float]] = list(done)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Measure the duration of a stage, even if the stage fails."""
+        self._emit(StageChange(name))
+        started = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            seconds = round(self._clock.monotonic() - started, 3)
+            self.done.append((name, seconds))
+            self._emit(StageChange(name, seconds))
+
+    def correct(self, name: str, seconds: float) -> None:
+        """Set the duration of a stage that this command, and perhaps others before it, saw only in part."""
+        self.done = [(stage, took) for stage, took in self.done if stage != name]
+        self.done.append((name, seconds))
+
+    def as_json(self) -> list[dict[str, str | float]]:
+        """Return the documented JSON form: the name and seconds of each stage, in order."""
+        return [{"name": name, "seconds": seconds} for name, seconds in self.done]

@@ -34,7 +34,7 @@ from cloudgpu.recipe.loader import resolve
 from cloudgpu.recipe.schema import Data, Environment, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.local_files import without_data
-from cloudgpu.run.progress import Emit, Note, ignore_progress
+from cloudgpu.run.progress import Note, Report, ignore_progress
 from cloudgpu.settings import Settings
 from cloudgpu.settings.tags import check_tags, merge_tags
 from cloudgpu.ssh.transfer.local_tree import FileListing
@@ -335,7 +335,7 @@ def plan_error(plan: Plan) -> CloudGpuError:
 
 
 def name_of_cluster(
-    records: RecordStore, clock: Clock, plan: Plan, requested: str = "", emit: Emit = ignore_progress
+    records: RecordStore, clock: Clock, plan: Plan, requested: str = "", emit: Report = ignore_progress
 ) -> str:
     """Return the name of the cluster on which a plan runs; empty if a new one has to be created for it.
 
@@ -355,7 +355,7 @@ def name_of_cluster(
 
 
 def find_reusable_cluster(
-    records: RecordStore, clock: Clock, plan: Plan, name: str, emit: Emit = ignore_progress
+    records: RecordStore, clock: Clock, plan: Plan, name: str, emit: Report = ignore_progress
 ) -> ClusterRecord | None:
     """Return the cluster with this name if it is running on the plan's target, has not expired and matches the plan."""
     record = records.cluster(name)

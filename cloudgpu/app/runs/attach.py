@@ -10,14 +10,13 @@ from cloudgpu.app.runs.lost_nodes import node_words, why_terminated
 from cloudgpu.app.runs.nodes import FollowResult, RunNodes
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines
 from cloudgpu.app.runs.services import follow_stage
-from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.deletion import check_identity
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.launch.inventory import ALIVE_STATES, Inventory
 from cloudgpu.paths import Home
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.run.progress import LogFolder, Note, ProgressEvent, RankOutput
+from cloudgpu.run.progress import LogFolder, Note, ProgressEvent, RankOutput, Stages
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.nodes import stored_inventory
 from cloudgpu.state.record_store import RecordStore

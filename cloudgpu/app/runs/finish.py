@@ -15,7 +15,7 @@ from datetime import datetime
 from math import isfinite
 
 from cloudgpu.app.runs.concurrency import cancelled_by_deletion, delete_or_wait, delete_with_new_credentials
-from cloudgpu.app.runs.datasets import has_checkpoint
+from cloudgpu.app.runs.lost_nodes import has_checkpoint
 from cloudgpu.app.runs.nodes import FollowResult, RunNodes
 from cloudgpu.app.runs.outcome import (
     CLUSTER_DELETED,
@@ -25,7 +25,6 @@ from cloudgpu.app.runs.outcome import (
     lost_output_lines,
     remaining_cluster_line,
 )
-from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.deletion import failed_cleanup_error
 from cloudgpu.backends.lifecycle.results import DeletionResult
@@ -36,7 +35,7 @@ from cloudgpu.run.agent_messages import Verdict
 from cloudgpu.run.collect import Collected
 from cloudgpu.run.job import recipe_of
 from cloudgpu.run.metrics import Measured
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Note, Stages
 from cloudgpu.run.transport import PLUGIN_HINT
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.run_records import RunRecord, RunState

@@ -7,10 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloudgpu.app.runs.concurrency import BusyNodes, only_sender
-from cloudgpu.app.runs.lost_nodes import Interruptions, is_spot, save_logs_of_failed_nodes, terminated_node_lines
+from cloudgpu.app.runs.lost_nodes import (
+    Interruptions,
+    UnreachableNodes,
+    is_spot,
+    save_logs_of_failed_nodes,
+    terminated_node_lines,
+)
 from cloudgpu.app.runs.services import ServiceProbes, require_free_ports, services_of, token_variables
-from cloudgpu.app.runs.stages import Stages
-from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.node_boot import record_checked_nodes
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
@@ -18,20 +22,19 @@ from cloudgpu.errors import CloudGpuError, ConnectError
 from cloudgpu.launch.environment import sets_own_log, watches_network
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.node.bootstrap import image_cleanup_script
-from cloudgpu.run import node_health
+from cloudgpu.run import node_health, s3_transfers
 from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
 from cloudgpu.run.agent_messages import Chunk, SpotNotice, Verdict
 from cloudgpu.run.collect import Collected, collect
-from cloudgpu.run.data import s3_transfers
-from cloudgpu.run.data.copies import Files
-from cloudgpu.run.data.prepare import release_datasets_on_failure
-from cloudgpu.run.data.s3_transfers import start_checkpoint_upload
+from cloudgpu.run.dataset_copies import Files
+from cloudgpu.run.datasets import release_datasets_on_failure
 from cloudgpu.run.follow import copy_output, follow
 from cloudgpu.run.job import Job, recipe_of
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.metrics import Measured, Metrics
-from cloudgpu.run.progress import MetricValue, Note, RankOutput
+from cloudgpu.run.progress import MetricValue, Note, RankOutput, Stages
 from cloudgpu.run.registry_logins import RegistryLogin
+from cloudgpu.run.s3_transfers import start_checkpoint_upload
 from cloudgpu.run.stage import NO_SECRETS, Staged, send_workdir, stage, stage_images
 from cloudgpu.run.start import container_line, describe_gang, rank_launches, start
 from cloudgpu.run.transport import NodeTransport, RunNetwork

@@ -11,7 +11,6 @@ from cloudgpu.app.runs.finish import RunFinisher
 from cloudgpu.app.runs.nodes import RunNodes
 from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.app.runs.services import follow_stage, stops_on_interrupt
-from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.credential_wait import CredentialWait
 from cloudgpu.backends.lifecycle.launch_request import Requester
@@ -20,9 +19,9 @@ from cloudgpu.errors import CloudGpuError, RecipeError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.launchers import launcher
 from cloudgpu.plan.plan import Candidate, Plan
-from cloudgpu.run.data.copies import Files
+from cloudgpu.run.dataset_copies import Files
 from cloudgpu.run.job import Job
-from cloudgpu.run.progress import LogFolder, Note
+from cloudgpu.run.progress import LogFolder, Note, Stages
 from cloudgpu.run.registry_logins import RegistryLogin, registry_login
 from cloudgpu.run.start import launch_inputs, new_gang_token, secret_values
 from cloudgpu.ssh.transfer.local_tree import files_to_send

@@ -36,7 +36,7 @@ from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.subnets import RegionNetwork
 from cloudgpu.rehearsal.session_plugin import PLUGIN
-from cloudgpu.run.data.copies import RemoteFile, S3Service
+from cloudgpu.run.dataset_copies import RemoteFile, S3Service
 from cloudgpu.settings import Settings
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.targets import Target, is_simulated

@@ -26,7 +26,7 @@ from cloudgpu.paths import Home
 from cloudgpu.plan.candidates.host_sets import matching_hosts
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.run.agent import ask_once
-from cloudgpu.run.data.copies import RemoteFile, S3Service
+from cloudgpu.run.dataset_copies import RemoteFile, S3Service
 from cloudgpu.run.progress import Emit
 from cloudgpu.run.registry_logins import RegistryLogin
 from cloudgpu.ssh.base import Host

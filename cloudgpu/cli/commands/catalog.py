@@ -16,7 +16,7 @@ from cloudgpu.app.planning.catalog_refresh import (
 from cloudgpu.catalog import load
 from cloudgpu.catalog.snapshot_changes import Change
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import Json, On, Verbose, integer_parser
+from cloudgpu.cli.options import Json, On, Verbose, integer_parser
 from cloudgpu.cli.terminal.number_format import age, format_time
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines

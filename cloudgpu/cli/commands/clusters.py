@@ -8,18 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from cloudgpu import bounds
-from cloudgpu.app.clusters.delete_many import (
+from cloudgpu.app.cluster_deletion import (
     ClusterSelection,
     TeardownResults,
     delete_clusters,
     deletion_reasons,
     select_clusters,
 )
-from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.lifecycle.results import ExtensionResult
 from cloudgpu.cli import completion
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.options.shared import Json, On, OneRegion, Verbose, Yes, option_seconds
+from cloudgpu.cli.options import Json, On, OneRegion, Verbose, Yes, option_seconds
 from cloudgpu.cli.render.cluster import deletion_json, deletion_lines, deletions_json, deletions_lines, unfinished_json
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reporting_partial_result
 from cloudgpu.cli.terminal.number_format import format_time, money, relative_time
@@ -27,6 +26,7 @@ from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.clock import utc_text
 from cloudgpu.errors import UsageError
+from cloudgpu.run.progress import Stages
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 

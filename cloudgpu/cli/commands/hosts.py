@@ -11,7 +11,7 @@ from cloudgpu.backends.hosts.prepare import find_missing_components, plan_instal
 from cloudgpu.backends.hosts.scan import Trust
 from cloudgpu.cli import completion
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.options.shared import Json, Yes
+from cloudgpu.cli.options import Json, Yes
 from cloudgpu.cli.render.hosts import (
     check_lines,
     inventory_json,

@@ -8,11 +8,10 @@ import typer
 
 from cloudgpu.app.images import BakedImage, DeletedImage, ImageBaker, bake_cluster_name, delete_image, image_json
 from cloudgpu.app.planning.planner import plan_error
-from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.billing.cost_ledger import check_ledger
 from cloudgpu.backends.billing.retained_billing import image_monthly_usd as monthly_usd
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import (
+from cloudgpu.cli.options import (
     AllowOutside,
     Json,
     On,
@@ -24,13 +23,13 @@ from cloudgpu.cli.options.shared import (
     Yes,
     allowed_paths,
 )
-from cloudgpu.cli.planning import plan_recipe
+from cloudgpu.cli.planning import plan_recipe, requester
 from cloudgpu.cli.render.plan import plan_lines
-from cloudgpu.cli.requester import requester
 from cloudgpu.cli.terminal.number_format import age, money
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cloud.resources import OwnImage
+from cloudgpu.run.progress import Stages
 from cloudgpu.text import command, plural
 
 _COLUMNS = (

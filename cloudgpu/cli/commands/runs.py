@@ -17,7 +17,7 @@ from cloudgpu.app.runs.attach import (
     require_rank,
 )
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.options.shared import Json, RunName, Verbose, integer_parser
+from cloudgpu.cli.options import Json, RunName, Verbose, integer_parser
 from cloudgpu.cli.render.run import exit_code, report_final_state, show_outcome
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines
 from cloudgpu.cli.terminal.number_format import age

@@ -4,12 +4,11 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.app.clusters.status import list_cluster_statuses, refresh_all, with_costs
+from cloudgpu.app.cluster_status import list_cluster_statuses, refresh_all, with_costs
 from cloudgpu.backends.billing.missing_rows import node_gap
 from cloudgpu.backends.billing.retained_billing import restore_storage_rows
-from cloudgpu.cli.access import authorize_caller
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import Json
+from cloudgpu.cli.options import Json
 from cloudgpu.cli.render.status import run_lines, run_rows, status_lines
 from cloudgpu.rehearsal.layout import ended_instances
 from cloudgpu.targets import as_target
@@ -32,7 +31,7 @@ def status(
         clusters = refresh_all(
             clusters,
             lambda record: context.deletion_context(as_target(record.identity.target)),
-            lambda record: authorize_caller(context, record),
+            context.authorize_caller,
         )
         restore_storage_rows(context.lenient_ledger(), context.storage_records.all(), context.clock)
         clusters = with_costs(clusters, now, context.lenient_ledger(), ended)

@@ -13,7 +13,7 @@ from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedRe
 from cloudgpu.bounds import MAX_SIZE_GIB
 from cloudgpu.catalog.prices import Price
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import Json, On, OneRegion, Owner, Team, Verbose, Yes, integer_parser
+from cloudgpu.cli.options import Json, On, OneRegion, Owner, Team, Verbose, Yes, integer_parser
 from cloudgpu.cli.render.status import damaged_line
 from cloudgpu.cli.terminal.number_format import age, money
 from cloudgpu.cli.terminal.still_running import report_storage_on_signal

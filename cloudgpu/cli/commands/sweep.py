@@ -19,7 +19,7 @@ from cloudgpu.backends.sweep.plan import (
     sweep_error,
 )
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import Json, On, Verbose
+from cloudgpu.cli.options import Json, On, Verbose
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reporting_partial_result
 from cloudgpu.cli.terminal.number_format import age, format_time, money, relative_time
 from cloudgpu.cli.terminal.still_running import report_sweep_on_signal

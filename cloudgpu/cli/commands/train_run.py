@@ -12,19 +12,19 @@ from cloudgpu.app.runs.train import TrainingRun, TrainRequest
 from cloudgpu.cli.commands.matrix import exit_code as matrix_exit_code
 from cloudgpu.cli.commands.matrix import outcome_lines, plan_lines, write_table
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.options.train import SecretOption, TrainOptions
 from cloudgpu.cli.planning import (
     PlanSource,
     plan_recipe,
     recipe_roots,
     repeated_options,
+    requester,
     select_plan_source,
     show_plan,
 )
 from cloudgpu.cli.render.run import exit_code, show_outcome
-from cloudgpu.cli.requester import requester
 from cloudgpu.cli.terminal.prompts import Prompts
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
+from cloudgpu.cli.train_options import SecretOption, TrainOptions
 from cloudgpu.errors import UsageError
 from cloudgpu.plan.checks.environment import required_variables
 from cloudgpu.recipe import loader

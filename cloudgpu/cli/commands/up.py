@@ -5,9 +5,8 @@ from typing import Annotated
 import typer
 
 from cloudgpu.app.runs.nodes import check_new_nodes
-from cloudgpu.app.runs.stages import Stages
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.options.shared import (
+from cloudgpu.cli.options import (
     Json,
     On,
     OptionalRecipe,
@@ -17,7 +16,7 @@ from cloudgpu.cli.options.shared import (
     Yes,
     with_option_groups,
 )
-from cloudgpu.cli.planning import select_plan_source, show_plan
+from cloudgpu.cli.planning import requester, select_plan_source, show_plan
 from cloudgpu.cli.render.cluster import (
     deletion_lines,
     provisioned_json,
@@ -25,10 +24,9 @@ from cloudgpu.cli.render.cluster import (
     provisioned_title,
     unfinished_json,
 )
-from cloudgpu.cli.requester import requester
 from cloudgpu.cli.terminal.interruption import reporting_partial_result
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
-from cloudgpu.run.progress import LogFolder
+from cloudgpu.run.progress import LogFolder, Stages
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.text import command

@@ -8,7 +8,7 @@ from cloudgpu.app.runs.lost_nodes import what_is_lost
 from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.cli.render.error import short_attempt
 from cloudgpu.cli.terminal.number_format import duration, money
-from cloudgpu.cli.terminal.panel import Mood, Row
+from cloudgpu.cli.terminal.output import Mood, Row
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.run.metrics import Measured

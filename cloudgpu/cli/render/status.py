@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.app.clusters.status import ClusterStatus, current_state
+from cloudgpu.app.cluster_status import ClusterStatus, current_state
 from cloudgpu.backends.billing.costs import cost_items
 from cloudgpu.cli.terminal.number_format import age, duration, format_time, money, relative_time
 from cloudgpu.cli.terminal.table import Column, Table

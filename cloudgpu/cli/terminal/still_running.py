@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cloudgpu.app.clusters.status import StillRunning, storage_lines, swept_clusters_lines
+from cloudgpu.app.cluster_status import StillRunning, storage_lines, swept_clusters_lines
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
 from cloudgpu.cli.terminal.interruption import interruptions
 from cloudgpu.state.record_store import RecordStore

@@ -24,8 +24,8 @@ OTHER_PROCESSES = (
 """Code on the nodes, in the server of the rehearsal cloud and in the provider of the Pulumi CLI."""
 
 ALLOWED = {
-    ("app/access/execute.py", "_all", "get"): "in the main thread, which a signal interrupts",
-    ("app/access/execute.py", "_stop_all", "get"): "after an interrupt, with a time limit",
+    ("app/execute.py", "_all", "get"): "in the main thread, which a signal interrupts",
+    ("app/execute.py", "_stop_all", "get"): "after an interrupt, with a time limit",
     ("app/planning/registry_images.py", "RegistryImages._within_time", "join"): "bounded by the limit of the lookup",
     ("app/runs/concurrency.py", "only_sender", "flock"): "in the main thread",
     ("app/runs/services.py", "Probe._connected", "get"): "in a daemon thread that no caller waits for",

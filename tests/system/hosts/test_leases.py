@@ -13,7 +13,7 @@ ONE = ("--set", "resources.nodes=1", "--set", "resources.pool=dgx")
 LATE = """
 import subprocess
 from cloudgpu.cli.planning import plan_recipe
-from cloudgpu.cli.requester import requester
+from cloudgpu.cli.planning import requester
 from cloudgpu.cli.context import command_context
 from cloudgpu.errors import CapacityError
 

@@ -15,7 +15,7 @@ from cloudgpu import errors
 from cloudgpu.app.planning.planner import name_of_cluster
 from cloudgpu.cli import main as boundary
 from cloudgpu.cli import planning as plan_request
-from cloudgpu.cli.commands.rehearsal.conditions import limit_lines, read_prices, read_rows, read_rules
+from cloudgpu.cli.commands.rehearsal import limit_lines, read_prices, read_rows, read_rules
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.main import app, main, split_remote_command
 from cloudgpu.cli.terminal.interruption import reporting_partial_result

@@ -21,8 +21,7 @@ from cloudgpu.node.agent.containers import run_container
 from cloudgpu.node.bootstrap import bootstrap_script, image_cleanup_script, pack_script
 from cloudgpu.node.mounts import DataMount, build_mount_order
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run import agent, stage
-from cloudgpu.run.data import copies
+from cloudgpu.run import agent, dataset_copies, stage
 from cloudgpu.ssh.base import Result
 from cloudgpu.ssh.transfer import transfer
 from gpu_cluster.user_data import expiry_hook
@@ -113,9 +112,9 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
     "cloudgpu/run/containers.py: PLUGIN_SCRIPT": (transport.PLUGIN_SCRIPT,),
     "cloudgpu/run/stage.py: _ENTER": (stage._ENTER,),
     "cloudgpu/run/agent.py: _PATHS_SCRIPT": (agent._PATHS_SCRIPT,),
-    "cloudgpu/run/data/copies.py: '&& test -w'": recorded(copies.create_user_directory, "/data/sets of all"),
-    "cloudgpu/run/data/copies.py: '&& sudo -n chown \"$(id -u):$(id -g)\"'": recorded(
-        copies.create_user_directory, "/data/sets of all"
+    "cloudgpu/run/dataset_copies.py: '&& test -w'": recorded(dataset_copies.create_user_directory, "/data/sets of all"),
+    "cloudgpu/run/dataset_copies.py: '&& sudo -n chown \"$(id -u):$(id -g)\"'": recorded(
+        dataset_copies.create_user_directory, "/data/sets of all"
     ),
     "cloudgpu/ssh/transfer/transfer.py: _GET": (transfer._GET,),
     "cloudgpu/ssh/transfer/transfer.py: _PUT": (transfer._PUT,),

@@ -15,7 +15,7 @@ from cloudgpu.node.mounts import DataMount, build_mount_order
 from cloudgpu.recipe.schema import Data
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, run_on_agents
-from cloudgpu.run.data.copies import (
+from cloudgpu.run.dataset_copies import (
     DistributionSettings,
     PeerAddress,
     RemoteFile,
