@@ -15,6 +15,7 @@ from cloudgpu.backends.base import Context
 from cloudgpu.backends.environment import BackendEnvironment, caller_environ, user_known_hosts
 from cloudgpu.backends.factory import BUCKET_TARGET, open_backend
 from cloudgpu.cli.command_end import add_failure_note, open_resources
+from cloudgpu.cli.terminal.interruption import interruptions
 from cloudgpu.cli.terminal.prompts import Prompts
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.clock import Clock, SystemClock
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from cloudgpu.backends.billing.missing_rows import MissingRows
     from cloudgpu.catalog import Catalog
     from cloudgpu.ledger.report import CostReport, ReportQuery
-    from cloudgpu.run.progress import Emit, ProgressEvent
+    from cloudgpu.run.progress import ProgressEvent
     from cloudgpu.state.cluster_record import ClusterRecord
 
 
@@ -58,11 +59,6 @@ class CliContext:
     def prompts(self) -> Prompts:
         """The interface for prompting the user."""
         return Prompts(self.screen)
-
-    @property
-    def emit(self) -> Emit:
-        """The function that shows a progress event."""
-        return self.screen.emit
 
     @cached_property
     def home(self) -> Home:
@@ -178,7 +174,7 @@ class CliContext:
         return self._context(self.backend(target), self.lenient_ledger())
 
     def _context(self, backend: Backend, ledger: CostLedger) -> Context:
-        return Context(backend, ledger, self.records, self.home, self.clock, self.settings.owner, self.emit)
+        return Context(backend, ledger, self.records, self.home, self.clock, self.settings.owner, self.screen.emit)
 
     def deletion_context_of(self, cluster: str) -> Context:
         """Return the deletion context for a cluster's target. May be called from several threads."""
@@ -195,6 +191,18 @@ class CliContext:
 
         context = self.deletion_context(as_target(record.identity.target))
         authorize_if_possible(replace(context, emit=emit), record)
+
+    def report_clusters_on_signal(self, *clusters: str) -> None:
+        """After a signal, report these clusters and any clusters that the command has created, if still recorded."""
+        from cloudgpu.app.cluster_status import StillRunning  # noqa: PLC0415 - see the class
+
+        interruptions.tell(StillRunning(self.records, clusters).lines)
+
+    def report_storage_on_signal(self, name: str) -> None:
+        """After a signal, report whether this storage still exists."""
+        from cloudgpu.app.cluster_status import storage_lines  # noqa: PLC0415 - see the class
+
+        interruptions.tell(lambda: storage_lines(self.storage_records, name))
 
     def target_of(self, cluster: str) -> Target:
         """Return the target of a recorded cluster, or the `target` setting if the cluster has no record."""

@@ -16,7 +16,7 @@ from cloudgpu import bounds
 from cloudgpu.errors import CloudGpuError, RemoteCommandError, UsageError
 from cloudgpu.launch.environment import gang_port, master_port, watches_network
 from cloudgpu.launch.inventory import Node
-from cloudgpu.launch.launchers import launcher, with_services
+from cloudgpu.launch.launchers import launch, with_services
 from cloudgpu.launch.ranks import LaunchInputs, NodeFile, NodeLaunch, RankLaunch, with_script
 from cloudgpu.launch.ssh_launchers import KNOWN_HOSTS, PRIVATE_KEY, host_key_alias, subnet
 from cloudgpu.node.agent.masking import SHORTEST, is_maskable
@@ -39,7 +39,7 @@ def write_ssh_files(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch
     """
     authorized_keys: dict[int, str] = {}
     by_index = {agent.host.node.index: agent for agent in agents}
-    for node in (launch for launch in gang if launch.files):
+    for node in (node for node in gang if node.files):
         agent = by_index[node.node_index]
         directory = job.run_dir(agent.home)
         if agent.host.try_run(RemoteCommand("test", "-e", f"{directory}/status.json")).ok:
@@ -117,7 +117,7 @@ def _gang(job: Job, paths: tuple[str, str, str], staged: Staged, attempt: int) -
     inputs = launch_inputs(job, home, interpreter, data, attempt)
     storage = {name: f"{root}{path}" for name, path in inputs.storage.items()}
     inputs = replace(inputs, storage=storage, enter=exec_prefixes(job.run_id, staged.images, inputs.workdir))
-    gang = launcher(job.recipe.launch.launcher)(job.recipe, job.inventory, inputs)
+    gang = launch(job.recipe, job.inventory, inputs)
     gang = with_script(gang, job.recipe, inputs)
     return with_services(gang, job.recipe, job.inventory, inputs)
 

@@ -1,7 +1,8 @@
-"""An SSH connection to one node, shared by all calls and reopened after it is lost."""
+"""An SSH connection to one node, shared by all calls and reopened after it is lost, and the host key of its server."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from cloudgpu.clock import Clock
@@ -21,7 +22,7 @@ from cloudgpu.ssh.base import (
     require_success,
 )
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.handshake import Opened, open_link, open_socket
+from cloudgpu.ssh.handshake import Opened, exchange_keys, open_link, open_socket
 from cloudgpu.ssh.openssh import ServerKey
 from cloudgpu.ssh.proxies import TcpConnector
 from cloudgpu.ssh.session import CommandSession, KeepaliveLimits, SessionStream
@@ -303,3 +304,32 @@ class SshHost:
         if self.via is None:
             return open_socket(self.node, timeout_s)
         return self.via.open_tcp(self.node.address, self.node.port, timeout_s)
+
+
+@dataclass(frozen=True)
+class ShownKey:
+    """The host key presented by a server."""
+
+    kind: str
+    """Key type, for example `ssh-ed25519`."""
+    fingerprint: str
+    """Fingerprint in the form `SHA256:...`."""
+
+
+def shown_key(node: Node, via: TcpConnector | None, *, timeout_s: float = 10.0) -> ShownKey:
+    """Return the host key that the node's SSH server presents. The key is not verified.
+
+    If the server has keys of several types, this is the key of the type that cloudgpu prefers.
+    """
+    link = exchange_keys(node, _opener(node, via)(timeout_s), timeout_s)
+    try:
+        key = link.get_remote_server_key()
+        return ShownKey(key.get_name(), key.fingerprint)
+    finally:
+        link.hang_up()
+
+
+def _opener(node: Node, via: TcpConnector | None) -> Callable[[float], Opened]:
+    if via is None:
+        return lambda timeout_s: open_socket(node, timeout_s)
+    return lambda timeout_s: via.open_tcp(node.address, node.port, timeout_s)

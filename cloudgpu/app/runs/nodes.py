@@ -24,7 +24,7 @@ from cloudgpu.launch.inventory import Inventory
 from cloudgpu.node.bootstrap import image_cleanup_script
 from cloudgpu.run import node_health, s3_transfers
 from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
-from cloudgpu.run.agent_messages import Chunk, SpotNotice, Verdict
+from cloudgpu.run.agent_messages import Chunk, Verdict
 from cloudgpu.run.collect import Collected, collect
 from cloudgpu.run.dataset_copies import Files
 from cloudgpu.run.datasets import release_datasets_on_failure
@@ -74,7 +74,7 @@ class RunNodes:
         """Prepare the connection.
 
         Args:
-            context: Context of the command.
+            context: The command's context.
             stages: Receives the duration of every stage.
             logs: Folder of the run, for the logs of nodes that fail; None for the folder of the cluster.
         """
@@ -290,8 +290,10 @@ class RunNodes:
                     self._emit_lines(services.shown(item), metrics, alone=alone)
                 elif isinstance(item, Verdict):
                     verdict = item
+                elif isinstance(item, NodeTransport):
+                    network.add(item)
                 else:
-                    _take_report(item, network, interruptions)
+                    interruptions.add(item)
         except ConnectError as err:
             # As long as a node is running, the run may continue.
             if not unreachable.all_terminated():
@@ -362,13 +364,6 @@ def _metrics_of_stored_output(record: RunRecord, logs: LogStore) -> Metrics:
         for lines in logs.blocks(rank):
             metrics.read("\n".join(lines), rank)
     return metrics
-
-
-def _take_report(report: NodeTransport | SpotNotice, network: RunNetwork, interruptions: Interruptions) -> None:
-    if isinstance(report, NodeTransport):
-        network.add(report)
-    else:
-        interruptions.add(report)
 
 
 def _shortened(line: str) -> str:

@@ -63,11 +63,6 @@ class RunOutcome:
     skipped: "tuple[SkippedOutput, ...]" = ()
 
     @property
-    def tried(self) -> tuple[str, ...]:
-        """One line for each candidate that was tried and could not be launched."""
-        return self.record.tried
-
-    @property
     def lost_nodes(self) -> bool:
         """Whether the run did not succeed because nodes were lost with their data."""
         lines = (*self.lost, *self.notes)

@@ -17,7 +17,7 @@ from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
 from cloudgpu.errors import CloudGpuError, RecipeError
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.launch.launchers import launcher
+from cloudgpu.launch.launchers import launch
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.run.dataset_copies import Files
 from cloudgpu.run.job import Job
@@ -47,7 +47,7 @@ def check_feasible(plan: Plan, base: Path) -> None:
     for gpus, candidate in {candidate.gpus_per_node: candidate for candidate in plan.candidates}.items():
         job = Job("on-paper", recipe, _placeholder_inventory(plan, candidate, gpus), "")
         data = {dataset.name: str(dataset.to) for dataset in recipe.data}
-        launcher(recipe.launch.launcher)(recipe, job.inventory, launch_inputs(job, "/home/user", "python3", data))
+        launch(recipe, job.inventory, launch_inputs(job, "/home/user", "python3", data))
 
 
 def _placeholder_inventory(plan: Plan, candidate: Candidate, gpus: int) -> Inventory:

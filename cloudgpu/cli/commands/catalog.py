@@ -235,7 +235,7 @@ def refresh(
     selected = [] if all_regions else regions or [context.settings.region]
     backend = context.backend()
     refreshing = CatalogRefresh(
-        backend, backend.catalog_source(), context.catalog_snapshots, load(), context.clock, context.emit
+        backend, backend.catalog_source(), context.catalog_snapshots, load(), context.clock, context.screen.emit
     )
     with context.screen.working("refresh"):
         result = refreshing.refresh(selected, everywhere=all_regions)

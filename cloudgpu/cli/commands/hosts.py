@@ -27,7 +27,7 @@ from cloudgpu.files import SETTINGS_BYTES, read_text, write_for_user
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.loading import fill_scanned_fields
 from cloudgpu.recipe.problem import suggestion
-from cloudgpu.ssh.host_key import ShownKey
+from cloudgpu.ssh.connection import ShownKey
 from cloudgpu.ssh.keys import same_fingerprint
 from cloudgpu.text import command
 
@@ -140,7 +140,7 @@ def prepare(
         context.screen.lines(step_lines(planned) if install else missing_component_lines(results))
     if planned:
         context.prompts.confirm("Run these commands?", yes=yes)
-        run_install_steps(backend, planned, context.emit)
+        run_install_steps(backend, planned, context.screen.emit)
     if json:
         context.screen.document(prepared_json(results, planned))
 

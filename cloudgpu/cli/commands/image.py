@@ -26,7 +26,6 @@ from cloudgpu.cli.options import (
 from cloudgpu.cli.planning import plan_recipe, requester
 from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.cli.terminal.number_format import age, money
-from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cloud.resources import OwnImage
 from cloudgpu.run.progress import Stages
@@ -135,8 +134,8 @@ def bake(  # noqa: PLR0917
     if planned.plan.errors:
         raise plan_error(planned.plan)
     context.prompts.confirm("Go ahead?", yes=yes)
-    stages, name = Stages(context.clock, context.emit), name or planned.plan.recipe.name
-    report_clusters_on_signal(context.records, bake_cluster_name(name))
+    stages, name = Stages(context.clock, context.screen.emit), name or planned.plan.recipe.name
+    context.report_clusters_on_signal(bake_cluster_name(name))
     run_context = context.backend_context()
     baked = ImageBaker(run_context, requester(context), run_context.backend.images(), stages).bake(planned.plan, name)
     if json:

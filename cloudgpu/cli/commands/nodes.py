@@ -325,7 +325,7 @@ def tunnel(
         host = nodes[node]
         if not isinstance(host, SshHost):
             raise host
-        opened, name = open_tunnels(host, forwards, context.emit), cluster_nodes.record.name
+        opened, name = open_tunnels(host, forwards, context.screen.emit), cluster_nodes.record.name
         if json:
             rows = [{"remote": forward.remote, "local": forward.local} for forward in opened]
             context.screen.document({"cluster": name, "node": node, "tunnels": rows})
@@ -338,7 +338,7 @@ def tunnel(
                 cluster_nodes.record,
                 records=context.records,
                 clock=context.clock,
-                emit=context.emit,
+                emit=context.screen.emit,
                 authorize_caller=login.authorize_caller,
             )
         except KeyboardInterrupt:

@@ -23,7 +23,6 @@ from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_line
 from cloudgpu.cli.terminal.number_format import age
 from cloudgpu.cli.terminal.progress import rank_prefix
 from cloudgpu.cli.terminal.screen import Screen
-from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.run.progress import Note, ProgressEvent, RankOutput
@@ -118,7 +117,7 @@ def logs(
         if not shown.any:
             context.screen.remark(explain_missing_lines(record))
         return
-    report_clusters_on_signal(context.records, record.cluster)
+    context.report_clusters_on_signal(record.cluster)
     runs = RunWatcher(replace(context.backend_context(as_target(record.target)), emit=shown.emit))
     try:
         with print_on_interrupt(context.screen.lines, *reattach_lines(record.run_id)):
@@ -212,7 +211,7 @@ def attach(
     """
     context = command_context(json=json, verbose=verbose)
     record = find_run(context.records, run)
-    report_clusters_on_signal(context.records, record.cluster)
+    context.report_clusters_on_signal(record.cluster)
     with print_on_interrupt(context.screen.lines, *reattach_lines(record.run_id)):
         outcome = RunWatcher(context.backend_context(as_target(record.target))).attach(record.run_id, keep=keep)
     if json:
@@ -229,7 +228,7 @@ def cancel(run: RunName = "", verbose: Verbose = False, json: Json = False) -> N
     """
     context = command_context(json=json, verbose=verbose)
     record = find_run(context.records, run)
-    report_clusters_on_signal(context.records, record.cluster)
+    context.report_clusters_on_signal(record.cluster)
     again = f"the run may still be running; to cancel it: {command('cloudgpu', 'cancel', record.run_id)}"
     with print_on_interrupt(context.screen.lines, again):
         ended = RunWatcher(context.backend_context(as_target(record.target))).cancel(record.run_id)

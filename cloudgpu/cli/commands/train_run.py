@@ -23,7 +23,6 @@ from cloudgpu.cli.planning import (
 )
 from cloudgpu.cli.render.run import exit_code, show_outcome
 from cloudgpu.cli.terminal.prompts import Prompts
-from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.cli.train_options import SecretOption, TrainOptions
 from cloudgpu.errors import UsageError
 from cloudgpu.plan.checks.environment import required_variables
@@ -85,7 +84,7 @@ def run_training(options: TrainOptions) -> None:
     )
     show_plan(planned, name_of_cluster(context.records, context.clock, planned.plan, cluster), context, source)
     context.prompts.confirm("Go ahead?", yes=options.yes)
-    report_clusters_on_signal(context.records, name_of_cluster(context.records, context.clock, planned.plan, cluster))
+    context.report_clusters_on_signal(name_of_cluster(context.records, context.clock, planned.plan, cluster))
     request = _train_request(context, source, planned, options, environ)
     runs = context.backend_context()
     outcome = TrainingRun(runs, requester(context)).train(request)
@@ -148,7 +147,7 @@ def train_matrix(context: CliContext, source: PlanSource, axes: Sequence[Axis], 
         context.prompts.confirm("Go ahead?", yes=options.yes)
     else:
         context.screen.line("every combination has a result; to rerun them, add --again")
-    report_clusters_on_signal(context.records, matrices.cluster_name(start, request))
+    context.report_clusters_on_signal(matrices.cluster_name(start, request))
     outcome = matrices.run(request)
     csv = options.matrix.csv
     if csv is not None:

@@ -25,7 +25,6 @@ from cloudgpu.cli.render.cluster import (
     unfinished_json,
 )
 from cloudgpu.cli.terminal.interruption import reporting_partial_result
-from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.run.progress import LogFolder, Stages
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name
@@ -68,10 +67,10 @@ def up(
     show_plan(planned, cluster, context, chosen)
     context.prompts.confirm("Go ahead?", yes=yes)
     backend_context, owner = context.backend_context(), requester(context)
-    stages = Stages(context.clock, context.emit)
-    report_clusters_on_signal(context.records, cluster)
+    stages = Stages(context.clock, context.screen.emit)
+    context.report_clusters_on_signal(cluster)
     existed = context.records.last_known(cluster) is not None
-    context.emit(LogFolder(context.home.cluster(cluster).root))
+    context.screen.emit(LogFolder(context.home.cluster(cluster).root))
     with reporting_partial_result(lambda: unfinished_json(cluster, context.records.last_known(cluster), stages)):
         try:
             with stages.stage("provision"):

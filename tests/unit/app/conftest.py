@@ -432,7 +432,7 @@ def workspace(tmp_path: Path):
     ledger = open_ledger(f"sqlite:///{home.ledger_db}")
     clock = ManualClock(START)
     yield Workspace(ScriptedCloud(clock=clock), home, RecordStore(home), ledger, clock, [])
-    ledger.dispose()
+    ledger.engine.dispose()
 
 
 @pytest.fixture

@@ -15,12 +15,13 @@ from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.catalog import load
 from cloudgpu.catalog.snapshot_changes import Change
-from cloudgpu.cli.commands import catalog, image, matrix, quota, recipe, rehearsal_fault
+from cloudgpu.cli.commands import catalog, image, matrix, quota, recipe, status
 from cloudgpu.cli.commands.doctor import diagnostic_lines
 from cloudgpu.cli.commands.plan import offers_lines
+from cloudgpu.cli.commands.rehearsal import fault
 from cloudgpu.cli.commands.storage import storage_lines
 from cloudgpu.cli.main import main
-from cloudgpu.cli.render import hosts, plan, rehearsal, status
+from cloudgpu.cli.render import hosts, plan, rehearsal
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.cloud.resources import OwnImage
 from cloudgpu.hosts.host import HostsFile, Jump, OwnHost
@@ -122,7 +123,7 @@ def test_rehearsal_fault_list():
         FaultScript("zone-dry", "One zone has no capacity, but the other zones do."),
         FaultScript("eventual-consistency", "A new resource is not found by the first call that refers to it."),
     )
-    check("rehearsal-fault-list", lambda width: rehearsal_fault.library_lines(library, ["zone-dry"], width))
+    check("rehearsal-fault-list", lambda width: fault.library_lines(library, ["zone-dry"], width))
 
 
 def test_quota():

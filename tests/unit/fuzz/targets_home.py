@@ -16,7 +16,7 @@ from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.snapshot import CatalogSnapshot, merge_snapshots, parse_snapshot, to_document
 from cloudgpu.catalog.snapshot_changes import apply_snapshot, unknown_gpus
-from cloudgpu.cli.render import status as show_status
+from cloudgpu.cli.commands import status as show_status
 from cloudgpu.engine.config import RoleGrants
 from cloudgpu.engine.direct import journal
 from cloudgpu.engine.direct.journal_state import Intent, Meta

@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from cloudgpu.cli.commands.rehearsal_fault import active_fault_lines, library_lines, read_given, script_lines
+from cloudgpu.cli.commands.rehearsal.fault import active_fault_lines, library_lines, read_given, script_lines
 from cloudgpu.errors import UsageError
 from cloudgpu.rehearsal.faults import scripts
 from cloudgpu.rehearsal.faults.api_faults import Conditions

@@ -56,7 +56,7 @@ Moved = Annotated[str, typer.Argument(metavar="DURATION", help="Duration, such a
 class RehearsalCommands(LazyGroup):
     """The commands of `cloudgpu rehearsal`. `fault` is lazy, because only `fault` imports a YAML parser."""
 
-    table = (LazyCommand("fault", "rehearsal_fault", "Apply faults to the simulated AWS."),)
+    table = (LazyCommand("fault", "rehearsal.fault", "Apply faults to the simulated AWS."),)
 
 
 app = typer.Typer(
