@@ -26,8 +26,11 @@ from cloudgpu.state.catalog_snapshots import CatalogSnapshots, known_catalog
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.state.storage_records import StorageRecords
 from cloudgpu.targets import Target, as_target, is_simulated
+from cloudgpu.text import command
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from cloudgpu.backends.base import Backend
     from cloudgpu.backends.billing.cost_ledger import CostLedger, LenientLedger
     from cloudgpu.backends.billing.missing_rows import MissingRows
@@ -151,7 +154,6 @@ class CliContext:
 
     def _shifted_clock(self) -> str:
         """Return a note about the simulated clock if it is shifted; an empty string if it is not, or unreadable."""
-        from cloudgpu.cli.render.rehearsal import shifted_clock_note  # noqa: PLC0415 - see the class
         from cloudgpu.rehearsal.simulated_time import clock_ahead  # noqa: PLC0415 - see the class
 
         with suppress(CloudGpuError):
@@ -215,6 +217,18 @@ class CliContext:
         if len(names) > 1:
             raise UsageError(f"there are several clusters: {', '.join(names)}", hint="specify a cluster name")
         return names[0] if names else ""
+
+
+def shifted_clock_note(ahead: timedelta) -> str:
+    """Return how far the simulated clock is ahead or behind and how to reset it; empty if it is not shifted."""
+    from cloudgpu.recipe.field_types import DurationS  # noqa: PLC0415 - imports pydantic
+
+    seconds = round(ahead.total_seconds())
+    if not seconds:
+        return ""
+    by, back = str(DurationS(abs(seconds))), ("--back",) if seconds > 0 else ()
+    reset = command("cloudgpu", "rehearsal", "advance", by, *back)
+    return f"the simulated clock is {by} {'ahead' if seconds > 0 else 'behind'}; to reset it: {reset}"
 
 
 _debug = False

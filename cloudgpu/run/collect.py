@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.datasets import release_datasets
+from cloudgpu.run.dataset_staging import release_datasets
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Report, ignore_progress, report_transfer
 from cloudgpu.run.s3_transfers import finish_checkpoint_upload, finish_uploads, place_on_head

@@ -35,6 +35,8 @@ from cloudgpu.text import plural
 
 AGENT_FILES = "container"
 """Directory of the agent's files in the directory of a run or setup. It is mounted in the container."""
+ECR: Final = re.compile(r"^[0-9]{12}\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/")
+_GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -214,10 +216,6 @@ def exec_prefixes(run_id: str, images: Mapping[int, NodeImage], workdir: str) ->
 def rank_name(rank: RankLaunch) -> str:
     """Return the rank's name in its container, which is also the prefix of the rank's file names."""
     return f"rank-{rank.rank}"
-
-
-ECR: Final = re.compile(r"^[0-9]{12}\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/")
-_GIB = 2**30
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from cloudgpu.run.containers import (
     provide_image,
 )
 from cloudgpu.run.dataset_copies import DistributionSettings, Files, Services, aws_s3_service
-from cloudgpu.run.datasets import provide_dataset
+from cloudgpu.run.dataset_staging import provide_dataset
 from cloudgpu.run.job import Job
 from cloudgpu.run.local_files import data_within, file_named_by, with_files, without_data
 from cloudgpu.run.progress import Note, Report, relay, report_transfer

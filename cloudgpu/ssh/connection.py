@@ -22,14 +22,13 @@ from cloudgpu.ssh.base import (
     require_success,
 )
 from cloudgpu.ssh.command import RemoteCommand
+from cloudgpu.ssh.forwarding import TcpConnector, Tunnel, listen_on_loopback, listen_on_next_free_port
 from cloudgpu.ssh.handshake import Opened, exchange_keys, open_link, open_socket
 from cloudgpu.ssh.openssh import ServerKey
-from cloudgpu.ssh.proxies import TcpConnector
 from cloudgpu.ssh.session import CommandSession, KeepaliveLimits, SessionStream
 from cloudgpu.ssh.transfer import fetch, transfer
 from cloudgpu.ssh.transfer.listing import OnSkipped, PlaceOf, same_place
 from cloudgpu.ssh.transport import LOST, WINDOW_BYTES, Link, OrderlyChannel, RefusedChannel
-from cloudgpu.ssh.tunnel import Tunnel, listen_on_loopback, listen_on_next_free_port
 
 _CHANNEL_TIMEOUT_S = 30.0
 _LANES = 16

@@ -27,7 +27,7 @@ from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
 from cloudgpu.run.agent_messages import Chunk, Verdict
 from cloudgpu.run.collect import Collected, collect
 from cloudgpu.run.dataset_copies import Files
-from cloudgpu.run.datasets import release_datasets_on_failure
+from cloudgpu.run.dataset_staging import release_datasets_on_failure
 from cloudgpu.run.follow import copy_output, follow
 from cloudgpu.run.job import Job, recipe_of
 from cloudgpu.run.log_store import LogStore

@@ -26,6 +26,9 @@ _PRINTABLE_BYTES = bytes([*b"\n\t", *range(0x20, 0x7F)])
 """ASCII characters that `printable` keeps, and the newlines that join lines."""
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 ProgressStyle = Literal["in-place", "lines", "verbose"]
+Row = tuple[str, str]
+"""A label and its text; an empty label continues the row above."""
+Mood = Literal["green", "red", "yellow"]
 
 
 def json_text(value: object) -> str:
@@ -205,11 +208,6 @@ def ask_for_text(question: str) -> str:
 def ask_for_hidden_text(question: str) -> str:
     """Ask for a line of text on the terminal without showing it."""
     return str(typer.prompt(printable(question), hide_input=True, err=True))
-
-
-Row = tuple[str, str]
-"""A label and its text; an empty label continues the row above."""
-Mood = Literal["green", "red", "yellow"]
 
 
 def plain_panel(title: str, rows: Sequence[Row], columns: int) -> list[str]:

@@ -20,6 +20,7 @@ from cloudgpu.cli.terminal.output import Color, ColoredText, Line, Mood, Row, re
 from cloudgpu.text import printable
 
 _PER_S = 8
+_WIDEST = 110
 
 
 class LiveDisplay:
@@ -113,9 +114,6 @@ class _Lenient:
 
     def isatty(self) -> bool:
         return True
-
-
-_WIDEST = 110
 
 
 def framed_panel(title: str, rows: Sequence[Row], mood: Mood, columns: int) -> list[Line]:

@@ -9,10 +9,10 @@ import pytest
 
 from cloudgpu.app.cluster_status import list_cluster_statuses, refresh
 from cloudgpu.backends.lifecycle.results import DeletionResult, ProvisionedCluster
+from cloudgpu.cli.commands.rehearsal import status_json
+from cloudgpu.cli.commands.rehearsal import status_lines as rehearsal_lines
 from cloudgpu.cli.commands.status import run_lines, run_rows, status_lines
 from cloudgpu.cli.render.cluster import deletion_lines, provisioned_json, provisioned_rows, provisioned_title
-from cloudgpu.cli.render.rehearsal import status_json
-from cloudgpu.cli.render.rehearsal import status_lines as rehearsal_lines
 from cloudgpu.cli.terminal import output
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home

@@ -18,7 +18,7 @@ from cloudgpu.errors import (
     RemoteCommandError,
     TeardownError,
 )
-from cloudgpu.run import datasets
+from cloudgpu.run import dataset_staging
 from tests.fake_host import ScriptedResult
 
 
@@ -274,7 +274,7 @@ class TestInterrupts:
 
     def test_ctrl_c_while_starting_leaves_the_run_attachable(self, workspace, gang, training, watching, monkeypatch):
         released = []
-        monkeypatch.setattr(datasets, "release_datasets", lambda *_: released.append("datasets"))
+        monkeypatch.setattr(dataset_staging, "release_datasets", lambda *_: released.append("datasets"))
         gang.before["start"] = self.ctrl_c
         outcome = training()
         assert outcome.record.state == "running"
