@@ -1,10 +1,9 @@
 """A run's containers: pull the image on every node, start the containers, and execute the ranks' commands in them."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any
 
 from cloudgpu.catalog.catalog import unpacked_gib
 from cloudgpu.decoding import decode_as, describe_error
@@ -35,7 +34,6 @@ from cloudgpu.text import plural
 
 AGENT_FILES = "container"
 """Directory of the agent's files in the directory of a run or setup. It is mounted in the container."""
-ECR: Final = re.compile(r"^[0-9]{12}\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/")
 _GIB = 2**30
 
 
