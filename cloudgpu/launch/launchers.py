@@ -167,11 +167,6 @@ def _plain_process(recipe: Recipe, inventory: Inventory, inputs: LaunchInputs, n
     return RankLaunch(rank, 0, argv, rank_environment(recipe, inventory, node, inputs, fixed, 1))
 
 
-def service(recipe: Recipe, inventory: Inventory, inputs: LaunchInputs) -> tuple[NodeLaunch, ...]:
-    """Return the command for the head node only, as `head_only` does."""
-    return head_only(recipe, inventory, inputs)
-
-
 def with_services(
     gang: Sequence[NodeLaunch], recipe: Recipe, inventory: Inventory, inputs: LaunchInputs
 ) -> tuple[NodeLaunch, ...]:
@@ -205,7 +200,7 @@ LAUNCHERS: Mapping[str, Launcher] = {
     "tf-config": tf_config,
     "each-node": each_node,
     "head-only": head_only,
-    "service": service,
+    "service": head_only,
 }
 
 
