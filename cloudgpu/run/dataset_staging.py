@@ -35,7 +35,7 @@ from cloudgpu.run.progress import Note, Report, report_transfer
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import run_on_all
 from cloudgpu.ssh.transfer.node_tree import is_folder
-from cloudgpu.ssh.transfer.transfer import manifest_of
+from cloudgpu.ssh.transfer.send import manifest_of
 from cloudgpu.text import plural, size_text
 
 

@@ -26,7 +26,7 @@ from cloudgpu.ssh.forwarding import TcpConnector, Tunnel, listen_on_loopback, li
 from cloudgpu.ssh.handshake import Opened, exchange_keys, open_link, open_socket
 from cloudgpu.ssh.openssh import ServerKey
 from cloudgpu.ssh.session import CommandSession, KeepaliveLimits, SessionStream
-from cloudgpu.ssh.transfer import fetch, transfer
+from cloudgpu.ssh.transfer import fetch, send
 from cloudgpu.ssh.transfer.listing import OnSkipped, PlaceOf, same_place
 from cloudgpu.ssh.transport import LOST, WINDOW_BYTES, Link, OrderlyChannel, RefusedChannel
 
@@ -153,22 +153,22 @@ class SshHost:
 
     def put_bytes(self, content: bytes, path: str, *, mode: int = 0o600) -> None:
         """Write a remote file atomically, and create missing directories."""
-        transfer.put_bytes(self, content, path, mode=mode)
+        send.put_bytes(self, content, path, mode=mode)
 
     def get_file(self, path: str, to: Path) -> None:
         """Download a file; the local write is atomic."""
-        transfer.get_file(self, path, to)
+        fetch.get_file(self, path, to)
 
     def send_tree(self, source: Path, files: Sequence[str], to: str, on_bytes: OnBytes = ignore_bytes) -> int:
         """Make a remote directory contain exactly these files from `source`; return the number of bytes sent.
 
         `files` contains paths relative to `source`.
         """
-        return transfer.send_tree(self, source, files, to, on_bytes)
+        return send.send_tree(self, source, files, to, on_bytes)
 
     def claim_tree(self, to: str) -> None:
         """Create a remote directory or adopt an empty one, so that `send_tree` may change its contents later."""
-        transfer.claim_tree(self, to)
+        send.claim_tree(self, to)
 
     def fetch_tree(
         self,

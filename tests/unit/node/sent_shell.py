@@ -23,7 +23,7 @@ from cloudgpu.node.mounts import DataMount, build_mount_order
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run import agent, dataset_copies, stage
 from cloudgpu.ssh.base import Result
-from cloudgpu.ssh.transfer import transfer
+from cloudgpu.ssh.transfer import fetch, send
 from gpu_cluster.user_data import expiry_hook
 from tests.unit.launch.test_every_launcher import CASES as LAUNCHES
 from tests.unit.launch.test_every_launcher import HERE
@@ -116,8 +116,8 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
     "cloudgpu/run/dataset_copies.py: '&& sudo -n chown \"$(id -u):$(id -g)\"'": recorded(
         dataset_copies.create_user_directory, "/data/sets of all"
     ),
-    "cloudgpu/ssh/transfer/transfer.py: _GET": (transfer._GET,),
-    "cloudgpu/ssh/transfer/transfer.py: _PUT": (transfer._PUT,),
+    "cloudgpu/ssh/transfer/fetch.py: _GET": (fetch._GET,),
+    "cloudgpu/ssh/transfer/send.py: _PUT": (send._PUT,),
 }
 """Shell text by the place in the code that sends it."""
 
