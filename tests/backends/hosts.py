@@ -86,4 +86,4 @@ class HostsHarness:
         return [lease["cluster"] for lease in leases if lease["cluster"] == name]
 
     def close(self) -> None:
-        self.files.ledger.dispose()
+        self.files.ledger.engine.dispose()

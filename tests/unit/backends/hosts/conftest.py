@@ -221,7 +221,7 @@ def make_lab(tmp_path):
         return Lab(home, RecordStore(home), ledger, clock, hosts, machines)
 
     yield make
-    ledger.dispose()
+    ledger.engine.dispose()
 
 
 @pytest.fixture
