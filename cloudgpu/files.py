@@ -126,7 +126,7 @@ def open_for_reading(path: Path) -> io.BufferedReader:
 
 def open_unbuffered(path: Path) -> io.FileIO:
     """Open a regular file without buffering, for reading in large chunks."""
-    return io.FileIO(_opened(path, os.O_RDONLY), "rb")
+    return io.FileIO(open_descriptor(path, os.O_RDONLY), "rb")
 
 
 def require_regular_file(path: Path, limit: int) -> None:
@@ -138,13 +138,28 @@ def require_regular_file(path: Path, limit: int) -> None:
 
 def open_for_appending(path: Path, mode: int = 0o666) -> io.BufferedWriter:
     """Open a regular file for appending or for locking, and create it if it does not exist."""
-    descriptor = _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode)
+    descriptor = open_descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode)
     return io.BufferedWriter(io.FileIO(descriptor, "ab"))
 
 
 def open_descriptor(path: Path, flags: int, mode: int = 0o600) -> int:
     """Open a regular file with these `os.open` flags and return its descriptor."""
-    return _opened(path, flags, mode)
+    try:
+        # Opening a device may have side effects (a tape rewinds), so check the path before opening it. Check the
+        # descriptor again afterwards, because the path may have been replaced in between.
+        _require_regular(path.stat().st_mode, path)
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+    except ValueError as err:  # the path contains a NUL or half of a surrogate pair
+        raise FileRefusedError(errno.EINVAL, "not a valid file name", str(path)) from err
+    descriptor = os.open(path, flags | _OPEN, mode)
+    try:
+        _require_regular(os.fstat(descriptor).st_mode, path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
@@ -229,25 +244,6 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _opened(path: Path, flags: int, mode: int = 0o666) -> int:
-    try:
-        # Opening a device may have side effects (a tape rewinds), so check the path before opening it. Check the
-        # descriptor again afterwards, because the path may have been replaced in between.
-        _require_regular(path.stat().st_mode, path)
-    except FileNotFoundError:
-        if not flags & os.O_CREAT:
-            raise
-    except ValueError as err:  # the path contains a NUL or half of a surrogate pair
-        raise FileRefusedError(errno.EINVAL, "not a valid file name", str(path)) from err
-    descriptor = os.open(path, flags | _OPEN, mode)
-    try:
-        _require_regular(os.fstat(descriptor).st_mode, path)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def _require_regular(mode: int, path: Path) -> None:

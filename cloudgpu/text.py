@@ -1,4 +1,4 @@
-"""Make untrusted text safe to print, to paste into a shell and to pass to OpenSSH, and format sizes and counts.
+"""Make untrusted text safe to print, to paste into a shell and to pass to OpenSSH; format counts, sizes and times.
 
 Untrusted text is all text that cloudgpu did not write: tags, files, log lines, names, and messages from AWS, nodes and
 registries.
@@ -12,6 +12,7 @@ from cloudgpu.errors import StateError
 
 _REPLACEMENT = "\ufffd"
 _STEP_BYTES = 1024
+_MINUTE_S = 60
 SHELL_WORD = r"(?:'[^']*(?:'\"'\"'[^']*)*'|[^\s']\S*)"
 """Pattern of one word as quoted by `command`. An unquoted word extends to the next whitespace."""
 
@@ -76,3 +77,11 @@ def size_text(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= _STEP_BYTES
     return f"{size:.1f} GiB"
+
+
+def duration_text(seconds: float) -> str:
+    """Format a duration in the units of a wait: `45 s`, `12 min`, `12 min 30 s`."""
+    minutes, rest_s = divmod(int(seconds), _MINUTE_S)
+    if not minutes:
+        return f"{rest_s} s"
+    return f"{minutes} min{f' {rest_s} s' if rest_s else ''}"

@@ -9,8 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.app.runs.follow import FollowedRun
-from cloudgpu.app.runs.stages import Stages
+from cloudgpu.app.runs.nodes import RunNodes
 from cloudgpu.backends.base import Context, ImageStore
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, retained_spending
 from cloudgpu.backends.billing.retained_billing import image_monthly_usd as monthly_usd
@@ -22,7 +21,7 @@ from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
 from cloudgpu.ledger.entry import Spending
 from cloudgpu.plan.plan import Plan
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Note, Stages
 from cloudgpu.settings.tags import parse_tags
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name
@@ -154,10 +153,10 @@ class ImageBaker:
 
     def _strip(self, provisioned: ProvisionedCluster) -> None:
         """Wait for the bootstrap, check the node's hardware and remove host-specific data."""
-        with FollowedRun(self.context, self.stages) as running:
-            running.connect(provisioned.inventory)
-            running.gate()
-            running.strip()
+        with RunNodes(self.context, self.stages) as nodes:
+            nodes.connect(provisioned.inventory)
+            nodes.gate()
+            nodes.strip()
 
     def _tags(self, plan: Plan, provisioned: ProvisionedCluster) -> dict[str, str]:
         record = provisioned.record

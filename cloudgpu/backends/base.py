@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cloudgpu.plan.planner_input import PlannerInput
     from cloudgpu.plan.subnets import MountSubnets, RegionNetwork
     from cloudgpu.recipe.schema import Recipe
-    from cloudgpu.run.data.copies import RemoteFile, S3Service
+    from cloudgpu.run.dataset_copies import RemoteFile, S3Service
     from cloudgpu.run.progress import Emit
     from cloudgpu.run.registry_logins import RegistryLogin
     from cloudgpu.ssh.base import Host

@@ -12,7 +12,7 @@ from cloudgpu.run.progress import Activity, Emit, Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.fanout import TerminatedNodeError, all_or_raise, connect_all, wait_for_all
-from cloudgpu.ssh.proxies import CarryingCommand, ProgramCarrier, TcpConnector, bastion
+from cloudgpu.ssh.forwarding import CarryingCommand, ProgramCarrier, TcpConnector, bastion
 from cloudgpu.ssh.session import KeepaliveLimits
 from cloudgpu.text import plural
 

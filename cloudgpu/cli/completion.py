@@ -33,6 +33,44 @@ def _recorded_names(folder: str, file: str) -> list[str]:
     return [path.parent.name for path in (home / folder).glob(f"*/{file}")]
 
 
+def _gpu_names() -> list[str]:
+    """Return the GPUs of the bundled catalog."""
+    from cloudgpu.catalog import catalog  # noqa: PLC0415 - see the module
+
+    return list(catalog.load().gpus)
+
+
+def _instance_type_names() -> list[str]:
+    """Return the instance types that AWS offers."""
+    from cloudgpu.catalog import catalog  # noqa: PLC0415 - see the module
+
+    return [kind.name for kind in catalog.load().rentable if not kind.retired]
+
+
+def _parameter_names(recipe: str) -> list[str]:
+    """Return the parameters of a recipe as `NAME=`; nothing if the recipe does not exist or is invalid."""
+    from cloudgpu.errors import CloudGpuError  # noqa: PLC0415 - see the module
+    from cloudgpu.paths import bundled_folder  # noqa: PLC0415 - see the module
+    from cloudgpu.recipe import loader  # noqa: PLC0415 - see the module
+    from cloudgpu.recipe.local_files import EVERYWHERE  # noqa: PLC0415 - see the module
+
+    try:
+        path = loader.find(recipe, roots=(Path("recipes"), bundled_folder("recipes")))
+        loaded = loader.load(path, allowed=EVERYWHERE)
+    except CloudGpuError:
+        return []
+    return [f"{name}=" for name in loaded.recipe.params]
+
+
+def _field_names(section: str) -> list[str]:
+    """Return the fields of a recipe section as `FIELD=`, and its sections as `SECTION.`, by their dotted names."""
+    from cloudgpu.recipe.schema import names_at  # noqa: PLC0415 - see the module
+
+    path = tuple(section.split(".")) if section else ()
+    prefix = f"{section}." if section else ""
+    return [f"{prefix}{name}{'.' if names_at((*path, name)) else '='}" for name in names_at(path)]
+
+
 @_completion
 def clusters(_ctx: typer.Context, _incomplete: str) -> Iterable[str]:
     """Return the clusters in the state home."""
@@ -70,17 +108,18 @@ def recipes(_ctx: typer.Context, incomplete: str) -> Iterable[str]:
 @_completion
 def gpus(_ctx: typer.Context, _incomplete: str) -> Iterable[str]:
     """Return the GPUs of the bundled catalog."""
-    from cloudgpu.cli import known_names  # noqa: PLC0415 - see the module
-
-    return known_names.gpu_names()
+    return _gpu_names()
 
 
 @_completion
 def hosts(_ctx: typer.Context, _incomplete: str) -> Iterable[str]:
     """Return the names of the self-managed hosts."""
-    from cloudgpu.cli import known_names  # noqa: PLC0415 - see the module
+    from cloudgpu.catalog import catalog  # noqa: PLC0415 - see the module
+    from cloudgpu.hosts.loading import load as load_hosts  # noqa: PLC0415 - see the module
+    from cloudgpu.settings import load  # noqa: PLC0415 - see the module
 
-    return known_names.host_names()
+    settings = load(flags={}, environ=os.environ, cwd=Path.cwd())
+    return [host.name for host in load_hosts(settings.hosts, user="", catalog=catalog.load()).hosts]
 
 
 @_completion
@@ -89,14 +128,12 @@ def assignments(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
     After `=`, return the GPUs or instance types if the field is one.
     """
-    from cloudgpu.cli import known_names  # noqa: PLC0415 - see the module
-
     name, assigned, _ = incomplete.partition("=")
     section, _, field = name.rpartition(".")
     if not assigned:
         # The option that is being typed has no value yet, which ends the parsing before the arguments are read.
         recipe = str(ctx.params.get("recipe") or next(iter(ctx.args), ""))
-        parameters = known_names.parameter_names(recipe) if recipe and not section else ()
-        return [*known_names.field_names(section), *parameters]
-    values = {"instance_type": known_names.instance_type_names, "gpu": known_names.gpu_names}
+        parameters = _parameter_names(recipe) if recipe and not section else ()
+        return [*_field_names(section), *parameters]
+    values = {"instance_type": _instance_type_names, "gpu": _gpu_names}
     return [f"{name}={value}" for value in values[field]()] if field in values else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -14,8 +14,8 @@ from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.environment import BackendEnvironment, caller_environ, user_known_hosts
 from cloudgpu.backends.factory import BUCKET_TARGET, open_backend
-from cloudgpu.cli import failure_notes
-from cloudgpu.cli.open_resources import open_resources
+from cloudgpu.cli.command_end import add_failure_note, open_resources
+from cloudgpu.cli.terminal.interruption import interruptions
 from cloudgpu.cli.terminal.prompts import Prompts
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.clock import Clock, SystemClock
@@ -26,14 +26,18 @@ from cloudgpu.state.catalog_snapshots import CatalogSnapshots, known_catalog
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.state.storage_records import StorageRecords
 from cloudgpu.targets import Target, as_target, is_simulated
+from cloudgpu.text import command
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from cloudgpu.backends.base import Backend
     from cloudgpu.backends.billing.cost_ledger import CostLedger, LenientLedger
     from cloudgpu.backends.billing.missing_rows import MissingRows
     from cloudgpu.catalog import Catalog
     from cloudgpu.ledger.report import CostReport, ReportQuery
-    from cloudgpu.run.progress import Emit
+    from cloudgpu.run.progress import ProgressEvent
+    from cloudgpu.state.cluster_record import ClusterRecord
 
 
 @dataclass(frozen=True)
@@ -58,11 +62,6 @@ class CliContext:
     def prompts(self) -> Prompts:
         """The interface for prompting the user."""
         return Prompts(self.screen)
-
-    @property
-    def emit(self) -> Emit:
-        """The function that shows a progress event."""
-        return self.screen.emit
 
     @cached_property
     def home(self) -> Home:
@@ -148,21 +147,20 @@ class CliContext:
         with self._lock:
             target = target or self.settings.target
             if is_simulated(target):
-                failure_notes.add("clock", self._shifted_clock)
+                add_failure_note("clock", self._shifted_clock)
             if target not in self._backends:
                 self._backends[target] = open_backend(target, self.environment)
             return self._backends[target]
 
     def _shifted_clock(self) -> str:
         """Return a note about the simulated clock if it is shifted; an empty string if it is not, or unreadable."""
-        from cloudgpu.cli.render.rehearsal import shifted_clock_note  # noqa: PLC0415 - see the class
         from cloudgpu.rehearsal.simulated_time import clock_ahead  # noqa: PLC0415 - see the class
 
         with suppress(CloudGpuError):
             return shifted_clock_note(clock_ahead(Home(self.settings.home)))
         return ""
 
-    def context(self, target: Target | None = None) -> Context:
+    def backend_context(self, target: Target | None = None) -> Context:
         """Print a warning for every missing ledger row, and return the context for use cases on a target."""
         with suppress(CloudGpuError):  # errors of the ledger are reported when the command uses the ledger
             for gap in self.missing_rows():
@@ -178,11 +176,35 @@ class CliContext:
         return self._context(self.backend(target), self.lenient_ledger())
 
     def _context(self, backend: Backend, ledger: CostLedger) -> Context:
-        return Context(backend, ledger, self.records, self.home, self.clock, self.settings.owner, self.emit)
+        return Context(backend, ledger, self.records, self.home, self.clock, self.settings.owner, self.screen.emit)
 
     def deletion_context_of(self, cluster: str) -> Context:
         """Return the deletion context for a cluster's target. May be called from several threads."""
         return self.deletion_context(self.target_of(cluster))
+
+    def authorize_caller(self, record: ClusterRecord) -> None:
+        """Authorize SSH to a cluster from the caller's address. Notes go to stderr, because stdout is for data."""
+        from cloudgpu.app.cluster_status import authorize_if_possible  # noqa: PLC0415 - see the class
+        from cloudgpu.run.progress import Note  # noqa: PLC0415 - see the class
+
+        def emit(event: ProgressEvent) -> None:
+            if isinstance(event, Note):
+                self.screen.remark(event.text)
+
+        context = self.deletion_context(as_target(record.identity.target))
+        authorize_if_possible(replace(context, emit=emit), record)
+
+    def report_clusters_on_signal(self, *clusters: str) -> None:
+        """After a signal, report these clusters and any clusters that the command has created, if still recorded."""
+        from cloudgpu.app.cluster_status import StillRunning  # noqa: PLC0415 - see the class
+
+        interruptions.tell(StillRunning(self.records, clusters).lines)
+
+    def report_storage_on_signal(self, name: str) -> None:
+        """After a signal, report whether this storage still exists."""
+        from cloudgpu.app.cluster_status import storage_lines  # noqa: PLC0415 - see the class
+
+        interruptions.tell(lambda: storage_lines(self.storage_records, name))
 
     def target_of(self, cluster: str) -> Target:
         """Return the target of a recorded cluster, or the `target` setting if the cluster has no record."""
@@ -195,6 +217,18 @@ class CliContext:
         if len(names) > 1:
             raise UsageError(f"there are several clusters: {', '.join(names)}", hint="specify a cluster name")
         return names[0] if names else ""
+
+
+def shifted_clock_note(ahead: timedelta) -> str:
+    """Return how far the simulated clock is ahead or behind and how to reset it; empty if it is not shifted."""
+    from cloudgpu.recipe.field_types import DurationS  # noqa: PLC0415 - imports pydantic
+
+    seconds = round(ahead.total_seconds())
+    if not seconds:
+        return ""
+    by, back = str(DurationS(abs(seconds))), ("--back",) if seconds > 0 else ()
+    reset = command("cloudgpu", "rehearsal", "advance", by, *back)
+    return f"the simulated clock is {by} {'ahead' if seconds > 0 else 'behind'}; to reset it: {reset}"
 
 
 _debug = False

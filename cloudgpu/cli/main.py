@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from cloudgpu.cli import failure_notes
+from cloudgpu.cli.command_end import open_resources, take_failure_notes
 from cloudgpu.cli.lazy import LazyCommand, LazyGroup
-from cloudgpu.cli.open_resources import open_resources
-from cloudgpu.cli.options.shared import expand_retry_option
+from cloudgpu.cli.options import expand_retry_option
 from cloudgpu.cli.render.error import failure_json
 from cloudgpu.cli.terminal.interruption import INTERRUPTED, Interrupted, interruptions
 from cloudgpu.cli.terminal.screen import Screen
@@ -122,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             with open_resources:
                 code = interruptions.exit_code(_run(own, remote, screen))
-            for note in failure_notes.take(code):
+            for note in take_failure_notes(code):
                 screen.remark(f"note: {note}")
         except KeyboardInterrupt as end:  # a signal while the resources of a finished command were being closed
             code = interruptions.exit_code(_interrupted(end, screen))

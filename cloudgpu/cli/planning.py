@@ -1,26 +1,23 @@
 """The plan of a command: made from a recipe with the options of the command, or read from the file of `--plan`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from cloudgpu.app.planning import plan_files
 from cloudgpu.app.planning.plan_files import PlanInputs, StoredPlan
-from cloudgpu.app.planning.planner import Planned, PlanRequest, Preflight, make_plan, plan_error
+from cloudgpu.app.planning.planner import Planned, PlanRequest, Preflight, find_reusable_cluster, make_plan, plan_error
 from cloudgpu.app.planning.registry_images import RegistryImages
 from cloudgpu.backends.lifecycle.launch_request import Requester
-from cloudgpu.backends.lifecycle.reuse import matches
 from cloudgpu.cli.context import CliContext
-from cloudgpu.cli.options.shared import PlanOptions, option_words
-from cloudgpu.cli.options.train import SECRETS, EnvironmentOptions, TrainOptions, secrets_in_files
+from cloudgpu.cli.options import PlanOptions, option_words
 from cloudgpu.cli.render.plan import plan_lines, plan_summary, running_plan_lines
+from cloudgpu.cli.train_options import SECRETS, EnvironmentOptions, TrainOptions, secrets_in_files
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home, bundled_folder
 from cloudgpu.plan.network_access import network_request
-from cloudgpu.plan.plan import Plan
 from cloudgpu.state.catalog_snapshots import known_catalog
-from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.targets import as_target, is_simulated
 from cloudgpu.text import command
 
@@ -74,18 +71,12 @@ def preview_requester(context: CliContext) -> Requester:
     return Requester(settings.owner, settings.team, "")
 
 
-def find_reusable_cluster(context: CliContext, plan: Plan) -> str:
-    """Return the name of the running cluster that `train` would reuse for this plan; empty if there is none."""
-    record = running_cluster(context, plan, plan.recipe.name)
-    return "" if record is None else record.name
+def requester(context: CliContext) -> Requester:
+    """Return the owner and the team to bill, and the public key that nodes authorize."""
+    from cloudgpu.ssh.keys import ensure_key  # noqa: PLC0415 - imports cryptography, which `plan` does not need
 
-
-def running_cluster(context: CliContext, plan: Plan, name: str) -> ClusterRecord | None:
-    """Return the record of the cluster with this name if it is running and can run the plan."""
-    record = context.records.cluster(name)
-    if record is None or (record.state, record.identity.target) != ("up", plan.target):
-        return None
-    return record if record.lifecycle.expires_at > context.clock.now() and matches(plan, record) else None
+    context.backend().check_access()
+    return replace(preview_requester(context), public_key=ensure_key(context.settings.ssh_key).line)
 
 
 @dataclass(frozen=True)
@@ -174,7 +165,9 @@ def show_plan(planned: Planned, cluster: str, context: CliContext, source: PlanS
     The plan for a cluster that is already running is one line.
     """
     width = context.screen.width
-    running = running_cluster(context, planned.plan, cluster) if cluster and not planned.plan.errors else None
+    running = None
+    if cluster and not planned.plan.errors:
+        running = find_reusable_cluster(context.records, context.clock, planned.plan, cluster)
     if running is not None:
         context.screen.lines(running_plan_lines(planned.plan, running, context.clock.now(), width))
     elif context.screen.compact and not planned.plan.errors:

@@ -13,7 +13,7 @@ from cloudgpu.catalog.communication import has_efa, rank_variables
 from cloudgpu.errors import RecipeError, UsageError
 from cloudgpu.launch.containers import INSIDE
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch, rank_command, script_variables
+from cloudgpu.launch.ranks import LaunchInputs, NodeLaunch, RankLaunch, rank_command, script_variables
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.text_rules import LAUNCHER_VARIABLES, RUN_PORTS
 
@@ -51,15 +51,15 @@ def sets_own_log(recipe: Recipe) -> tuple[str, ...]:
     return tuple(name for name in LOG_VARIABLES if name in recipe.environment.env or name in recipe.environment.secrets)
 
 
-def nccl_log_variables(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> Mapping[str, str]:
+def nccl_log_variables(recipe: Recipe, inventory: Inventory, inputs: LaunchInputs) -> Mapping[str, str]:
     """Return the variables of NCCL's log.
 
     If the recipe sets one of them, all are left to the recipe, so that NCCL's lines appear where its author wants them.
     The agent then finds them only in the ranks' own output.
     """
-    if not watches_network(inventory) or not ctx.run_dir or sets_own_log(recipe):
+    if not watches_network(inventory) or not inputs.run_dir or sets_own_log(recipe):
         return {}
-    folder = INSIDE if ctx.enter else ctx.run_dir
+    folder = INSIDE if inputs.enter else inputs.run_dir
     # INFO, because NCCL names its network at no other level. Both subsystems are silent once the ranks are connected.
     return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_DEBUG_FILE": f"{folder}/{_NCCL_LOG}"}
 
@@ -94,7 +94,7 @@ def ranks_on(recipe: Recipe, node: Node) -> int:
 
 
 def rank_environment(
-    recipe: Recipe, inventory: Inventory, node: Node, ctx: LaunchContext, fixed: Mapping[str, str], ranks: int
+    recipe: Recipe, inventory: Inventory, node: Node, inputs: LaunchInputs, fixed: Mapping[str, str], ranks: int
 ) -> dict[str, str]:
     """Return the environment of a node's ranks.
 
@@ -108,8 +108,8 @@ def rank_environment(
         **threads,
         "PYTHONUNBUFFERED": "1",
         **network_environment(recipe, node, len(inventory.nodes)),
-        **nccl_log_variables(recipe, inventory, ctx),
-        **script_variables(recipe, inventory, ctx),
+        **nccl_log_variables(recipe, inventory, inputs),
+        **script_variables(recipe, inventory, inputs),
         **recipe.environment.env,
         **fixed,
         **_visible_gpus(node),
@@ -121,17 +121,17 @@ def _visible_gpus(node: Node) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, node.devices))} if node.devices else {}
 
 
-def run_variables(inventory: Inventory, ctx: LaunchContext, world: int) -> dict[str, str]:
+def run_variables(inventory: Inventory, inputs: LaunchInputs, world: int) -> dict[str, str]:
     """Return the variables with the same value in all processes of a run."""
     return {
         "MASTER_ADDR": inventory.head.private_address,
-        "MASTER_PORT": str(ctx.master_port),
-        "CLOUDGPU_RUN_ID": ctx.run_id,
+        "MASTER_PORT": str(inputs.master_port),
+        "CLOUDGPU_RUN_ID": inputs.run_id,
         "CLOUDGPU_WORLD_SIZE": str(world),
         "CLOUDGPU_NUM_NODES": str(len(inventory.nodes)),
         "CLOUDGPU_NODE_IPS": "\n".join(node.private_address for node in inventory.nodes),
-        "CLOUDGPU_OUTPUTS": ctx.outputs,
-        "CLOUDGPU_CHECKPOINT": ctx.checkpoint,
+        "CLOUDGPU_OUTPUTS": inputs.outputs,
+        "CLOUDGPU_CHECKPOINT": inputs.checkpoint,
     }
 
 
@@ -167,28 +167,30 @@ def process_slots(
 
 
 def launch_slots(
-    recipe: Recipe, inventory: Inventory, ctx: LaunchContext, order: tuple[ProcessSlot, ...], own: SlotVariables
+    recipe: Recipe, inventory: Inventory, inputs: LaunchInputs, order: tuple[ProcessSlot, ...], own: SlotVariables
 ) -> tuple[NodeLaunch, ...]:
     """Return the command and environment of every process. Ranks are numbered in the order of `order`."""
-    return tuple(NodeLaunch(node.index, _ranks(recipe, inventory, ctx, node, order, own)) for node in inventory.nodes)
+    return tuple(
+        NodeLaunch(node.index, _ranks(recipe, inventory, inputs, node, order, own)) for node in inventory.nodes
+    )
 
 
 def _ranks(
     recipe: Recipe,
     inventory: Inventory,
-    ctx: LaunchContext,
+    inputs: LaunchInputs,
     node: Node,
     order: tuple[ProcessSlot, ...],
     own: SlotVariables,
 ) -> tuple[RankLaunch, ...]:
     node_slots = [(rank, slot) for rank, slot in enumerate(order) if slot.node is node]
-    argv = rank_command(recipe, inventory, ctx, inventory.nodes.index(node))
-    run = run_variables(inventory, ctx, sum(slot.role == "worker" for slot in order))
+    argv = rank_command(recipe, inventory, inputs, inventory.nodes.index(node))
+    run = run_variables(inventory, inputs, sum(slot.role == "worker" for slot in order))
     workers = sum(slot.role == "worker" for _, slot in node_slots)
 
     def rank_launch(local: int, rank: int, slot: ProcessSlot) -> RankLaunch:
         fixed = {**run, **process_variables(inventory, node, rank), "CLOUDGPU_ROLE": slot.role, **own(slot, rank)}
-        env = rank_environment(recipe, inventory, node, ctx, fixed, workers)
+        env = rank_environment(recipe, inventory, node, inputs, fixed, workers)
         return RankLaunch(rank, local, argv, env, slot.role, slot.decides)
 
     return tuple(rank_launch(local, rank, slot) for local, (rank, slot) in enumerate(node_slots))

@@ -55,7 +55,7 @@ class NodeLaunch:
 
 
 @dataclass(frozen=True)
-class LaunchContext:
+class LaunchInputs:
     """The input to a launcher in addition to the recipe and the inventory.
 
     Attributes:
@@ -84,40 +84,40 @@ class LaunchContext:
     enter: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
-def rank_command(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0) -> tuple[str, ...]:
+def rank_command(recipe: Recipe, inventory: Inventory, inputs: LaunchInputs, position: int = 0) -> tuple[str, ...]:
     """Return the command of a rank on the node at this position in the inventory.
 
     If the recipe has a script, the command is the program that runs it; see `cloudgpu.launch.ranks`. Otherwise,
     `train.py ...` and `-m package ...` are prefixed with the run's interpreter; anything else is run unchanged.
     """
     if recipe.launch.run:
-        return (f"{ctx.run_dir}/{SCRIPT_STARTER}",)
-    return render_command(recipe.launch.command, placeholder_values(recipe, inventory, ctx, position), ctx)
+        return (f"{inputs.run_dir}/{SCRIPT_STARTER}",)
+    return render_command(recipe.launch.command, placeholder_values(recipe, inventory, inputs, position), inputs)
 
 
-def render_command(text: str, names: Mapping[str, Scalar], ctx: LaunchContext) -> tuple[str, ...]:
+def render_command(text: str, names: Mapping[str, Scalar], inputs: LaunchInputs) -> tuple[str, ...]:
     """Render a command line of a recipe and prefix Python scripts with the interpreter."""
     words = template.argv(text, names)
     is_python = words[0].endswith(".py") or words[0] == "-m"
-    return (ctx.interpreter, *words) if is_python else words
+    return (inputs.interpreter, *words) if is_python else words
 
 
 def placeholder_values(
-    recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0
+    recipe: Recipe, inventory: Inventory, inputs: LaunchInputs, position: int = 0
 ) -> Mapping[str, Scalar]:
     """Return the values of a command's placeholders on the node at this position in the inventory."""
-    checkpoint = {"checkpoint": ctx.checkpoint} if ctx.checkpoint else {}
+    checkpoint = {"checkpoint": inputs.checkpoint} if inputs.checkpoint else {}
     return {
         **recipe.params,
-        **{f"data.{name}": directory for name, directory in ctx.data.items()},
-        **{f"storage.{name}": directory for name, directory in ctx.storage.items()},
-        "run": ctx.run_id,
-        "outputs": ctx.outputs,
+        **{f"data.{name}": directory for name, directory in inputs.data.items()},
+        **{f"storage.{name}": directory for name, directory in inputs.storage.items()},
+        "run": inputs.run_id,
+        "outputs": inputs.outputs,
         "node_rank": position,
         "num_nodes": len(inventory.nodes),
         "head_address": inventory.head.private_address,
-        "master_port": ctx.master_port,
-        HOSTFILE: f"{ctx.run_dir}/{HOSTFILE}",
+        "master_port": inputs.master_port,
+        HOSTFILE: f"{inputs.run_dir}/{HOSTFILE}",
         **checkpoint,
         **service_values(recipe.launch.service, inventory.head),
     }
@@ -130,20 +130,20 @@ def service_values(endpoint: Endpoint | None, head: Node) -> Mapping[str, Scalar
     return {"service.port": endpoint.port, "service.address": loopback_address(head)}
 
 
-def with_script(gang: Sequence[NodeLaunch], recipe: Recipe, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
+def with_script(gang: Sequence[NodeLaunch], recipe: Recipe, inputs: LaunchInputs) -> tuple[NodeLaunch, ...]:
     """Add the recipe's script to the files of every node, because `mpirun` starts it on nodes without own ranks."""
     if not recipe.launch.run:
         return tuple(gang)
-    files = (NodeFile(_SCRIPT, recipe.launch.run), _starter(ctx))
+    files = (NodeFile(_SCRIPT, recipe.launch.run), _starter(inputs))
     return tuple(replace(node, files=(*node.files, *files)) for node in gang)
 
 
-def script_variables(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> dict[str, str]:
+def script_variables(recipe: Recipe, inventory: Inventory, inputs: LaunchInputs) -> dict[str, str]:
     """Return the parameters, directories and addresses that a command would get through placeholders."""
     if not recipe.launch.run:
         return {}
     known = template.placeholders(recipe)
-    values = placeholder_values(recipe, inventory, ctx)
+    values = placeholder_values(recipe, inventory, inputs)
     return {
         variable_name(name): template.format_value(values[name])
         for name in known
@@ -151,12 +151,12 @@ def script_variables(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -
     }
 
 
-def _starter(ctx: LaunchContext) -> NodeFile:
+def _starter(inputs: LaunchInputs) -> NodeFile:
     """Return a script that runs the recipe's script, with the run's Python first on the PATH.
 
     The recipe's script stays as written, so that the line numbers in bash's messages are those of the recipe.
     """
-    folder = PurePosixPath(ctx.interpreter).parent
+    folder = PurePosixPath(inputs.interpreter).parent
     path = [f"PATH={shlex.quote(str(folder))}:$PATH; export PATH"] if folder.is_absolute() else []
-    run = f"exec bash -eo pipefail {shlex.quote(f'{ctx.run_dir}/{_SCRIPT}')}"
+    run = f"exec bash -eo pipefail {shlex.quote(f'{inputs.run_dir}/{_SCRIPT}')}"
     return NodeFile(SCRIPT_STARTER, "\n".join(("#!/bin/sh", *path, run)) + "\n", 0o700)

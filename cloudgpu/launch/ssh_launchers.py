@@ -25,7 +25,7 @@ from cloudgpu.launch.environment import (
     uses_efa,
 )
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.launch.ranks import HOSTFILE, LaunchContext, NodeFile, NodeLaunch, RankLaunch, rank_command
+from cloudgpu.launch.ranks import HOSTFILE, LaunchInputs, NodeFile, NodeLaunch, RankLaunch, rank_command
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import openssh_path
 
@@ -119,24 +119,24 @@ def subnet(inventory: Inventory) -> str:
     return str(network)
 
 
-def mpirun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
+def mpirun(recipe: Recipe, inventory: Inventory, inputs: LaunchInputs) -> tuple[NodeLaunch, ...]:
     """Return the `mpirun` command for the head node and the files that it needs. Other agents start no processes."""
     reject_reserved_variables(recipe)
     slots = _slots(recipe, inventory)
     world = sum(slots.values())
-    run = run_variables(inventory, ctx, world)
-    env, *others = (_environment(recipe, inventory, node, ctx, run) for node in inventory.nodes)
+    run = run_variables(inventory, inputs, world)
+    env, *others = (_environment(recipe, inventory, node, inputs, run) for node in inventory.nodes)
     # Variables with the same value on all nodes are passed by name. The other variables are set on each node before its
     # daemon starts.
     common = [name for name in env if all(other.get(name) == env[name] for other in others)]
     exported = [*(name for name in common if not name.startswith("OMPI_")), *recipe.environment.secrets]
     argv = (
-        *(f"{ctx.run_dir}/{MPI_STARTER}", "--hostfile", f"{ctx.run_dir}/{HOSTFILE}", "-np", str(world)),
+        *(f"{inputs.run_dir}/{MPI_STARTER}", "--hostfile", f"{inputs.run_dir}/{HOSTFILE}", "-np", str(world)),
         *("--map-by", "slot", "--bind-to", "none"),
         *(word for name in exported for word in ("-x", name)),
-        *rank_command(recipe, inventory, ctx),
+        *rank_command(recipe, inventory, inputs),
     )
-    rank = RankLaunch(0, 0, argv, {**_open_mpi(recipe, inventory, ctx), **env}, "mpirun")
+    rank = RankLaunch(0, 0, argv, {**_open_mpi(recipe, inventory, inputs), **env}, "mpirun")
     remotes = tuple(
         Remote(node, {name: value for name, value in other.items() if name not in common})
         for node, other in zip(inventory.nodes[1:], others, strict=True)
@@ -147,8 +147,8 @@ def mpirun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[No
             NodeLaunch(inventory.head.index, (rank,), files),
             *(NodeLaunch(remote.node.index, ()) for remote in remotes),
         )
-    agent = _agent(remotes, ctx)
-    files = (*files, ssh_config(inventory, ctx.run_dir), agent)
+    agent = _agent(remotes, inputs)
+    files = (*files, ssh_config(inventory, inputs.run_dir), agent)
     reaches = tuple(remote.node.index for remote in remotes)
     # A daemon does not use the agent script, but it exits if the script does not exist.
     rest = (NodeLaunch(remote.node.index, (), (agent,)) for remote in remotes)
@@ -164,11 +164,11 @@ class Remote:
 
 
 def _environment(
-    recipe: Recipe, inventory: Inventory, node: Node, ctx: LaunchContext, run: Mapping[str, str]
+    recipe: Recipe, inventory: Inventory, node: Node, inputs: LaunchInputs, run: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the environment of a node's ranks. Open MPI itself sets the rank."""
     about = {name: value for name, value in process_variables(inventory, node, 0).items() if name != "CLOUDGPU_RANK"}
-    return rank_environment(recipe, inventory, node, ctx, {**run, **about}, ranks_on(recipe, node))
+    return rank_environment(recipe, inventory, node, inputs, {**run, **about}, ranks_on(recipe, node))
 
 
 def _slots(recipe: Recipe, inventory: Inventory) -> dict[str, int]:
@@ -182,7 +182,7 @@ def _slots(recipe: Recipe, inventory: Inventory) -> dict[str, int]:
     return counts
 
 
-def _open_mpi(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> Mapping[str, str]:
+def _open_mpi(recipe: Recipe, inventory: Inventory, inputs: LaunchInputs) -> Mapping[str, str]:
     """Return Open MPI settings as variables, so that the recipe's own settings take precedence."""
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if is_single_machine(inventory):
@@ -198,7 +198,7 @@ def _open_mpi(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> Mappi
         **allowed,
         **interfaces,
         **efa,
-        "OMPI_MCA_plm_rsh_agent": f"{ctx.run_dir}/{AGENT}",
+        "OMPI_MCA_plm_rsh_agent": f"{inputs.run_dir}/{AGENT}",
         # Only the head node has the key, so mpirun must start every daemon from there. Attached sessions show the
         # daemons' errors.
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
@@ -220,9 +220,9 @@ def _starter() -> NodeFile:
     return NodeFile(MPI_STARTER, "\n".join(lines) + "\n", 0o700)
 
 
-def _agent(remotes: Sequence[Remote], ctx: LaunchContext) -> NodeFile:
+def _agent(remotes: Sequence[Remote], inputs: LaunchInputs) -> NodeFile:
     """Return the script that mpirun calls as `AGENT ADDRESS WORDS...` to run a shell command on another node."""
-    config = shlex.quote(f"{ctx.run_dir}/{SSH_CONFIG}")
+    config = shlex.quote(f"{inputs.run_dir}/{SSH_CONFIG}")
     lines = (
         "#!/bin/sh",
         "# shellcheck disable=SC2016 # the other node expands these variables",
@@ -235,7 +235,7 @@ def _agent(remotes: Sequence[Remote], ctx: LaunchContext) -> NodeFile:
         *(f"  {remote.node.private_address}) first={shlex.quote(_exports(remote))} ;;" for remote in remotes),
         "esac",
         'line="$first$*"',
-        *(_entering(remotes, ctx) if ctx.enter else ()),
+        *(_entering(remotes, inputs) if inputs.enter else ()),
         f'exec ssh -F {config} "$node" "$line"',
     )
     return NodeFile(AGENT, "\n".join(lines) + "\n", 0o700)
@@ -247,36 +247,38 @@ def _exports(remote: Remote) -> str:
     return f"{_PATH}; {set_here}"
 
 
-def _entering(remotes: Sequence[Remote], ctx: LaunchContext) -> list[str]:
+def _entering(remotes: Sequence[Remote], inputs: LaunchInputs) -> list[str]:
     """Return the script lines that run the command, quoted as one shell argument, in the node's container."""
-    cases = (f"  {remote.node.private_address}) enter={shlex.quote(_enter(remote.node, ctx))} ;;" for remote in remotes)
+    cases = (
+        f"  {remote.node.private_address}) enter={shlex.quote(_enter(remote.node, inputs))} ;;" for remote in remotes
+    )
     quoted = """line="$enter '$(printf '%s' "$line" | sed "s/'/'\\"'\\"'/g")'\""""
     return ["case $node in", *cases, "esac", quoted]
 
 
-def _enter(node: Node, ctx: LaunchContext) -> str:
-    return shlex.join((*ctx.enter[node.index], "sh", "-c"))
+def _enter(node: Node, inputs: LaunchInputs) -> str:
+    return shlex.join((*inputs.enter[node.index], "sh", "-c"))
 
 
-def deepspeed(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
+def deepspeed(recipe: Recipe, inventory: Inventory, inputs: LaunchInputs) -> tuple[NodeLaunch, ...]:
     """Return the command for the head node and the files that it needs. Agents on other nodes start no processes."""
     reject_reserved_variables(recipe)
     head = inventory.head
     slots = {node.private_address: ranks_on(recipe, node) for node in inventory.nodes}
     world = sum(slots.values())
-    fixed = {**run_variables(inventory, ctx, world), **process_variables(inventory, head, 0)}
-    shared = rank_environment(recipe, inventory, head, ctx, fixed, world)
+    fixed = {**run_variables(inventory, inputs, world), **process_variables(inventory, head, 0)}
+    shared = rank_environment(recipe, inventory, head, inputs, fixed, world)
     env = {
         **shared,
-        "DS_ENV_FILE": f"{ctx.run_dir}/{ENVIRONMENT}",
+        "DS_ENV_FILE": f"{inputs.run_dir}/{ENVIRONMENT}",
         "PDSH_RCMD_TYPE": "ssh",
     }
-    argv = (f"{ctx.run_dir}/{DEEPSPEED_STARTER}", *rank_command(recipe, inventory, ctx))
+    argv = (f"{inputs.run_dir}/{DEEPSPEED_STARTER}", *rank_command(recipe, inventory, inputs))
     files = (
         hostfile(slots),
-        ssh_config(inventory, ctx.run_dir),
-        ssh_shim(ctx.run_dir),
-        _ssh_starter(ctx.run_dir),
+        ssh_config(inventory, inputs.run_dir),
+        ssh_shim(inputs.run_dir),
+        _ssh_starter(inputs.run_dir),
         _exported(shared),
     )
     reaches = tuple(node.index for node in inventory.nodes) if len(inventory.nodes) > 1 else ()

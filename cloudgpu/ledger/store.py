@@ -198,17 +198,13 @@ class Ledger:
         with database.read_transaction(self.engine) as connection:
             return tuple(run_from_row(row) for row in connection.execute(schema.RUNS))
 
-    def dispose(self) -> None:
-        """Close every connection."""
-        self.engine.dispose()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.dispose()
+        self.engine.dispose()
 
 
 def _entries(connection: sa.Connection, conditions: Sequence[sa.ColumnElement[bool]]) -> tuple[LedgerEntry, ...]:

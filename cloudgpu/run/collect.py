@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.data.prepare import release_datasets
-from cloudgpu.run.data.s3_transfers import finish_checkpoint_upload, finish_uploads, place_on_head
+from cloudgpu.run.dataset_staging import release_datasets
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Report, ignore_progress, report_transfer
+from cloudgpu.run.s3_transfers import finish_checkpoint_upload, finish_uploads, place_on_head
 from cloudgpu.ssh.fanout import run_on_all
 from cloudgpu.ssh.transfer.glob import path_matcher
 from cloudgpu.ssh.transfer.listing import SkippedDownload, same_place

@@ -1,4 +1,17 @@
-"""The health check that every node must pass before files are staged on it."""
+"""Wait for the bootstrap of every node, and check the node's health before files are staged on it.
+
+The limit of the bootstrap depends on what the node's image lacks, which the steps in the node's report show. So it
+needs no record of the image, and a cluster of an earlier version gets the same limits.
+
+| path | limit | what takes the time |
+|---|---|---|
+| baked image | 10 minutes | only checks, but the first step may wait while apt ends an upgrade |
+| image with a driver | 20 minutes | packages: apt waits up to 10 minutes for its lock, mirrors can be slow |
+| plain Ubuntu | 30 minutes | 1 GB of driver packages, or a build of the kernel modules on a few cores |
+| plain Ubuntu with EFA | 45 minutes | the EFA archive of 627 MB and its kernel module |
+
+Storage adds 10 minutes (a volume may take 5 minutes to appear, Lustre needs packages), every reboot 5 minutes.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +23,20 @@ from cloudgpu.decoding import malformed_as
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.run.agent import Agent, count_field
-from cloudgpu.run.progress import REBOOT_S, Note, Report, bootstrap_limit_s, current_step, duration, progress_line
+from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, run_on_all
-from cloudgpu.text import plural, printable
+from cloudgpu.text import duration_text, plural, printable
 
+REBOOT_S = 300
+"""Seconds that a node may be unreachable while the bootstrap reboots it."""
+_CHECKS_S = 600
+_PACKAGES_S = 600
+_STORAGE_S = 600
+_LONG_STEPS_S: Mapping[str, int] = {"driver": 600, "efa": 900, "efa_plugin": 900}
+"""Seconds in addition to `_PACKAGES_S` for the steps that download or build much."""
+_STORAGE_STEPS = ("mount_", "lustre")
+_LONGEST_STEP = 60
 _BEGIN_LIMIT_S = 120
 """Seconds within which the bootstrap must start. A node that does not run its user data has no expiry timer either."""
 _POLL_S = 2.0
@@ -90,7 +112,7 @@ def _ready(agent: Agent, clock: Clock, report: Report) -> Health:
         elapsed_s = clock.monotonic() - started
         with malformed_as(partial(_malformed, node)):
             _require_in_time(node, facts, elapsed_s)
-            line = progress_line(facts, elapsed_s)
+            line = _progress_line(facts, elapsed_s)
         progress = (state, str(facts.get("bootstrap_step") or ""))
         if progress != shown or elapsed_s - shown_at_s >= _SHOW_S:
             report(Note(line, node.index, detail=True))
@@ -101,12 +123,49 @@ def _ready(agent: Agent, clock: Clock, report: Report) -> Health:
 def _require_in_time(node: Node, facts: Mapping[str, Any], elapsed_s: float) -> None:
     """Check that the bootstrap has not reached its time limit."""
     begun = str(facts.get("bootstrap", "none")) != "none"
-    limit_s = bootstrap_limit_s(facts) if begun else _BEGIN_LIMIT_S
+    limit_s = _bootstrap_limit_s(facts) if begun else _BEGIN_LIMIT_S
     if elapsed_s > limit_s:
-        step = current_step(facts)
+        step = _current_step(facts)
         at = f", which is at step {step}," if step else ""
         missing = f"bootstrap{at} has not finished" if begun else "bootstrap has not started"
-        raise _unhealthy(node, f"its {missing} after {duration(limit_s)}")
+        raise _unhealthy(node, f"its {missing} after {duration_text(limit_s)}")
+
+
+def _bootstrap_limit_s(facts: Mapping[str, Any]) -> int:
+    """Return how many seconds the bootstrap may take, according to the steps that the node's `probe` reports.
+
+    The running step counts as work until the node reports it as skipped.
+    """
+    steps = [(str(step.get("name", "")), str(step.get("state", ""))) for step in facts.get("bootstrap_steps") or ()]
+    working = {name for name, state in steps if state != "skipped"}
+    # A step may say in parentheses what it waits for, such as internet access.
+    current = str(facts.get("bootstrap_step") or "").partition(" ")[0]
+    if current and current not in {name for name, state in steps if state == "skipped"}:
+        working.add(current)
+    reboots = sum(state == "rebooting" for _, state in steps)
+    return (
+        _CHECKS_S
+        + (_PACKAGES_S if working else 0)
+        + sum(seconds for name, seconds in _LONG_STEPS_S.items() if name in working)
+        + (_STORAGE_S if any(name.startswith(_STORAGE_STEPS) for name in working) else 0)
+        + reboots * REBOOT_S
+    )
+
+
+def _progress_line(facts: Mapping[str, Any], elapsed_s: float) -> str:
+    """Describe a bootstrap that is not finished: its step, the time since the caller began to wait, and the limit."""
+    state = str(facts.get("bootstrap", "none"))
+    if state == "none":
+        return "waiting for the bootstrap to start"
+    step = _current_step(facts)
+    verb = "is rebooting the node" if state == "rebooting" else "is running"
+    times = f"{duration_text(elapsed_s)} of at most {duration_text(_bootstrap_limit_s(facts))}"
+    return f"bootstrap {verb}{f': {step}' if step else ''} ({times})"
+
+
+def _current_step(facts: Mapping[str, Any]) -> str:
+    """Return the name of the bootstrap's current step, safe to print; empty before the first step."""
+    return printable(str(facts.get("bootstrap_step") or ""))[:_LONGEST_STEP]
 
 
 def _probe_repeatedly(agent: Agent, clock: Clock) -> Iterator[Mapping[str, Any]]:

@@ -17,15 +17,22 @@ from cloudgpu.node.containers import BindMount, ContainerLaunch, setup_line
 from cloudgpu.recipe.launch_sections import Container
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent, run_on_agents
-from cloudgpu.run.container_images import provide_image
-from cloudgpu.run.containers import AGENT_FILES, NodeImage, SetupImage, container_hardware, data_mounts, node_run_paths
-from cloudgpu.run.data.copies import DistributionSettings, Files, Services, aws_s3_service
-from cloudgpu.run.data.prepare import provide_dataset
-from cloudgpu.run.data.s3_transfers import restore
+from cloudgpu.run.containers import (
+    AGENT_FILES,
+    NodeImage,
+    SetupImage,
+    container_hardware,
+    data_mounts,
+    node_run_paths,
+    provide_image,
+)
+from cloudgpu.run.dataset_copies import DistributionSettings, Files, Services, aws_s3_service
+from cloudgpu.run.dataset_staging import provide_dataset
 from cloudgpu.run.job import Job
 from cloudgpu.run.local_files import data_within, file_named_by, with_files, without_data
 from cloudgpu.run.progress import Note, Report, relay, report_transfer
 from cloudgpu.run.registry_logins import RegistryLogin
+from cloudgpu.run.s3_transfers import restore
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.text import plural, size_text

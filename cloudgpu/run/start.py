@@ -16,8 +16,8 @@ from cloudgpu import bounds
 from cloudgpu.errors import CloudGpuError, RemoteCommandError, UsageError
 from cloudgpu.launch.environment import gang_port, master_port, watches_network
 from cloudgpu.launch.inventory import Node
-from cloudgpu.launch.launchers import launcher, with_services
-from cloudgpu.launch.ranks import LaunchContext, NodeFile, NodeLaunch, RankLaunch, with_script
+from cloudgpu.launch.launchers import launch, with_services
+from cloudgpu.launch.ranks import LaunchInputs, NodeFile, NodeLaunch, RankLaunch, with_script
 from cloudgpu.launch.ssh_launchers import KNOWN_HOSTS, PRIVATE_KEY, host_key_alias, subnet
 from cloudgpu.node.agent.masking import SHORTEST, is_maskable
 from cloudgpu.run.agent import Agent, AgentReplyError
@@ -39,7 +39,7 @@ def write_ssh_files(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch
     """
     authorized_keys: dict[int, str] = {}
     by_index = {agent.host.node.index: agent for agent in agents}
-    for node in (launch for launch in gang if launch.files):
+    for node in (node for node in gang if node.files):
         agent = by_index[node.node_index]
         directory = job.run_dir(agent.home)
         if agent.host.try_run(RemoteCommand("test", "-e", f"{directory}/status.json")).ok:
@@ -114,18 +114,18 @@ def rank_launches(job: Job, agents: Sequence[Agent], staged: Staged, attempt: in
 def _gang(job: Job, paths: tuple[str, str, str], staged: Staged, attempt: int) -> tuple[NodeLaunch, ...]:
     home, root, interpreter = paths
     data = {name: f"{root}{path}" for name, path in staged.data.items()}
-    context = launch_context(job, home, interpreter, data, attempt)
-    storage = {name: f"{root}{path}" for name, path in context.storage.items()}
-    context = replace(context, storage=storage, enter=exec_prefixes(job.run_id, staged.images, context.workdir))
-    gang = launcher(job.recipe.launch.launcher)(job.recipe, job.inventory, context)
-    gang = with_script(gang, job.recipe, context)
-    return with_services(gang, job.recipe, job.inventory, context)
+    inputs = launch_inputs(job, home, interpreter, data, attempt)
+    storage = {name: f"{root}{path}" for name, path in inputs.storage.items()}
+    inputs = replace(inputs, storage=storage, enter=exec_prefixes(job.run_id, staged.images, inputs.workdir))
+    gang = launch(job.recipe, job.inventory, inputs)
+    gang = with_script(gang, job.recipe, inputs)
+    return with_services(gang, job.recipe, job.inventory, inputs)
 
 
-def launch_context(job: Job, home: str, interpreter: str, data: Mapping[str, str], attempt: int = 0) -> LaunchContext:
-    """Return the launch context of a run on a node whose login user has this home directory."""
+def launch_inputs(job: Job, home: str, interpreter: str, data: Mapping[str, str], attempt: int = 0) -> LaunchInputs:
+    """Return the inputs of the launcher on a node whose login user has this home directory."""
     checkpoint = job.recipe.checkpoint
-    return LaunchContext(
+    return LaunchInputs(
         run_id=job.run_id,
         workdir=job.workdir(home),
         interpreter=interpreter,

@@ -1,7 +1,8 @@
-"""An SSH connection to one node, shared by all calls and reopened after it is lost."""
+"""An SSH connection to one node, shared by all calls and reopened after it is lost, and the host key of its server."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from cloudgpu.clock import Clock
@@ -21,14 +22,13 @@ from cloudgpu.ssh.base import (
     require_success,
 )
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.handshake import Opened, open_link, open_socket
+from cloudgpu.ssh.forwarding import TcpConnector, Tunnel, listen_on_loopback, listen_on_next_free_port
+from cloudgpu.ssh.handshake import Opened, exchange_keys, open_link, open_socket
 from cloudgpu.ssh.openssh import ServerKey
-from cloudgpu.ssh.proxies import TcpConnector
 from cloudgpu.ssh.session import CommandSession, KeepaliveLimits, SessionStream
-from cloudgpu.ssh.transfer import fetch, transfer
+from cloudgpu.ssh.transfer import fetch, send
 from cloudgpu.ssh.transfer.listing import OnSkipped, PlaceOf, same_place
 from cloudgpu.ssh.transport import LOST, WINDOW_BYTES, Link, OrderlyChannel, RefusedChannel
-from cloudgpu.ssh.tunnel import Tunnel, listen_on_loopback, listen_on_next_free_port
 
 _CHANNEL_TIMEOUT_S = 30.0
 _LANES = 16
@@ -153,22 +153,22 @@ class SshHost:
 
     def put_bytes(self, content: bytes, path: str, *, mode: int = 0o600) -> None:
         """Write a remote file atomically, and create missing directories."""
-        transfer.put_bytes(self, content, path, mode=mode)
+        send.put_bytes(self, content, path, mode=mode)
 
     def get_file(self, path: str, to: Path) -> None:
         """Download a file; the local write is atomic."""
-        transfer.get_file(self, path, to)
+        fetch.get_file(self, path, to)
 
     def send_tree(self, source: Path, files: Sequence[str], to: str, on_bytes: OnBytes = ignore_bytes) -> int:
         """Make a remote directory contain exactly these files from `source`; return the number of bytes sent.
 
         `files` contains paths relative to `source`.
         """
-        return transfer.send_tree(self, source, files, to, on_bytes)
+        return send.send_tree(self, source, files, to, on_bytes)
 
     def claim_tree(self, to: str) -> None:
         """Create a remote directory or adopt an empty one, so that `send_tree` may change its contents later."""
-        transfer.claim_tree(self, to)
+        send.claim_tree(self, to)
 
     def fetch_tree(
         self,
@@ -303,3 +303,32 @@ class SshHost:
         if self.via is None:
             return open_socket(self.node, timeout_s)
         return self.via.open_tcp(self.node.address, self.node.port, timeout_s)
+
+
+@dataclass(frozen=True)
+class ShownKey:
+    """The host key presented by a server."""
+
+    kind: str
+    """Key type, for example `ssh-ed25519`."""
+    fingerprint: str
+    """Fingerprint in the form `SHA256:...`."""
+
+
+def shown_key(node: Node, via: TcpConnector | None, *, timeout_s: float = 10.0) -> ShownKey:
+    """Return the host key that the node's SSH server presents. The key is not verified.
+
+    If the server has keys of several types, this is the key of the type that cloudgpu prefers.
+    """
+    link = exchange_keys(node, _opener(node, via)(timeout_s), timeout_s)
+    try:
+        key = link.get_remote_server_key()
+        return ShownKey(key.get_name(), key.fingerprint)
+    finally:
+        link.hang_up()
+
+
+def _opener(node: Node, via: TcpConnector | None) -> Callable[[float], Opened]:
+    if via is None:
+        return lambda timeout_s: open_socket(node, timeout_s)
+    return lambda timeout_s: via.open_tcp(node.address, node.port, timeout_s)

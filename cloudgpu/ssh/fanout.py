@@ -14,8 +14,8 @@ from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError, SshSetupE
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.base import CONNECT_S
 from cloudgpu.ssh.connection import ProhibitedForwardingError, SshHost, connect
+from cloudgpu.ssh.forwarding import CarrierOf, TcpConnector
 from cloudgpu.ssh.handshake import AuthRefusedError
-from cloudgpu.ssh.proxies import CarrierOf, TcpConnector
 from cloudgpu.workers import Workers
 
 _BOOT_PAUSE_S = (0.5, 1.0, 2.0, 4.0, 5.0)

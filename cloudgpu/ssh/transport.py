@@ -75,10 +75,6 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
         with self._sending():
             super().shutdown(how)
 
-    def close(self) -> None:
-        """Close both directions."""
-        self._close_in_order()
-
     def _send(self, content: bytes, message: paramiko.Message) -> int:
         with self._sending():
             return int(super()._send(content, message))
@@ -97,7 +93,7 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
                     self._held_back = ()
             self._send_closing(late)
 
-    def _close_in_order(self) -> None:
+    def close(self) -> None:
         """Close the channel. Send the closing messages now, or after the messages that other threads are sending."""
         with self.lock:
             if not self.active or self.closed:
@@ -116,13 +112,13 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
     def _handle_close(self, message: paramiko.Message) -> None:
         del message
         self.closed_by_peer = True
-        self._close_in_order()
+        self.close()
         self.transport._unlink_channel(self.chanid)
 
     def _request_failed(self, message: paramiko.Message) -> None:
         del message
         self.refused = True
-        self._close_in_order()
+        self.close()
 
     def _handle_request(self, message: paramiko.Message) -> None:
         """Record the `exit-signal`, which paramiko ignores, to distinguish a killed command from a lost connection."""

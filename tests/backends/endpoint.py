@@ -104,7 +104,7 @@ class EndpointHarness:
         return [f"{kind} {row['id']}" for kind, rows in found.items() for row in rows if _belongs(row, name)]
 
     def close(self) -> None:
-        self.files.ledger.dispose()
+        self.files.ledger.engine.dispose()
 
 
 def _belongs(row: dict[str, Any], name: str) -> bool:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from cloudgpu.backends.hosts.backend import HostsBackend
 from cloudgpu.backends.node_connections import NodeCarriers
 from cloudgpu.errors import ConnectError
-from cloudgpu.run.data.copies import S3Service
+from cloudgpu.run.dataset_copies import S3Service
 from cloudgpu.run.registry_logins import RegistryLogin
 from cloudgpu.state.cluster_record import ClusterRecord
 from tests.backends.harness import Files
@@ -86,4 +86,4 @@ class HostsHarness:
         return [lease["cluster"] for lease in leases if lease["cluster"] == name]
 
     def close(self) -> None:
-        self.files.ledger.dispose()
+        self.files.ledger.engine.dispose()

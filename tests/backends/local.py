@@ -50,7 +50,7 @@ class LocalHarness:
         return [*processes, *(path.name for path in self.root.glob(f"*@{name}"))]
 
     def close(self) -> None:
-        self.files.ledger.dispose()
+        self.files.ledger.engine.dispose()
 
 
 def _contains(environ: Path, marks: list[bytes]) -> bool:

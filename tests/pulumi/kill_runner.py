@@ -234,7 +234,7 @@ class KillRunner:
         try:
             entries = ledger.entries()
         finally:
-            ledger.dispose()
+            ledger.engine.dispose()
         assert [entry for entry in entries if entry.state == "open"] == [], case
         billed = {instance for entry in entries for instance in entry.instance_ids}
         assert self.launched() <= billed, f"{case}: some launched instances are not in the ledger"

@@ -35,7 +35,7 @@ def test_down_cancels_a_run_that_another_process_follows(workspace, until):
         (entry,) = ledger.entries()
         (run,) = ledger.runs()
     finally:
-        ledger.dispose()
+        ledger.engine.dispose()
     assert (entry.state, run.state) == ("closed", "cancelled")
     assert outcome["cost"]["usd"] == ended["cost"]["usd"]
     (recorded,) = workspace.json("status", "--all")["runs"]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.app.clusters.status import list_cluster_statuses
+from cloudgpu.app.cluster_status import list_cluster_statuses
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.layout import RehearsalFiles, ended_instances

@@ -17,18 +17,17 @@ from cloudgpu.app.matrix.planner import (
     matrix_progress,
     train_request,
 )
+from cloudgpu.app.planning.planner import name_of_cluster
 from cloudgpu.app.runs.attach import RunWatcher
 from cloudgpu.app.runs.concurrency import delete_or_wait
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines, remaining_cluster_line
-from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.train import TrainingRun, check_feasible
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.launch_request import Requester
-from cloudgpu.backends.lifecycle.reuse import matches, require_all_nodes_running
+from cloudgpu.backends.lifecycle.reuse import require_all_nodes_running
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, CloudGpuError, LedgerError, StateError, UsageError
-from cloudgpu.plan.plan import Plan
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Note, Stages
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.documents import write_durably
 from cloudgpu.state.identifiers import new_run_id
@@ -89,11 +88,11 @@ class MatrixCluster:
         return self._matrices.save(replace(record, token=provisioned.record.identity.token))
 
     def name(self, record: MatrixRecord, request: MatrixRequest) -> str:
-        """Return the requested cluster name or, without one, the recipe's name if a running cluster can be reused.
-
-        If neither applies, return the matrix's own name.
-        """
-        return request.train.cluster or find_matching_cluster(self._context, request.plan.lead.plan) or record.name
+        """Return the name of the cluster on which the matrix runs, by default the matrix's own name."""
+        found = name_of_cluster(
+            self._context.records, self._context.clock, request.plan.lead.plan, request.train.cluster
+        )
+        return found or record.name
 
     def end(self, record: MatrixRecord, cluster: ClusterRecord) -> MatrixRecord:
         """Delete the cluster that the matrix created, and record its cost.
@@ -118,14 +117,6 @@ class MatrixCluster:
             self._context.emit(Note(err.message))
             return True
         return False
-
-
-def find_matching_cluster(context: Context, plan: Plan) -> str:
-    """Return the recipe's name if an unexpired, running cluster of that name matches the plan; otherwise empty."""
-    cluster = context.records.cluster(plan.recipe.name)
-    if cluster is None or (cluster.state, cluster.identity.target) != ("up", plan.target):
-        return ""
-    return cluster.name if cluster.lifecycle.expires_at > context.clock.now() and matches(plan, cluster) else ""
 
 
 @dataclass

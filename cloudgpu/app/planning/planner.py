@@ -19,7 +19,9 @@ from cloudgpu.app.planning.local_files import (
 )
 from cloudgpu.app.planning.recipe_check import changed_params
 from cloudgpu.backends.base import Backend, Inspector
+from cloudgpu.backends.lifecycle.reuse import matches
 from cloudgpu.catalog import Catalog
+from cloudgpu.clock import Clock
 from cloudgpu.errors import BudgetError, CloudGpuError, PlanError, UsageError
 from cloudgpu.plan import planner
 from cloudgpu.plan.checks.environment import required_variables
@@ -32,9 +34,12 @@ from cloudgpu.recipe.loader import resolve
 from cloudgpu.recipe.schema import Data, Environment, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.local_files import without_data
+from cloudgpu.run.progress import Note, Report, ignore_progress
 from cloudgpu.settings import Settings
 from cloudgpu.settings.tags import check_tags, merge_tags
 from cloudgpu.ssh.transfer.local_tree import FileListing
+from cloudgpu.state.cluster_record import ClusterRecord
+from cloudgpu.state.record_store import RecordStore
 from cloudgpu.targets import is_simulated, traits
 from cloudgpu.workers import Workers
 
@@ -327,3 +332,36 @@ def plan_error(plan: Plan) -> CloudGpuError:
     if all(finding.check == "budget" for finding in plan.errors):
         return BudgetError(plan.errors[0].message, hint=hint)
     return PlanError(f"recipe {plan.recipe.name} cannot run as planned", findings=lines, hint=hint)
+
+
+def name_of_cluster(
+    records: RecordStore, clock: Clock, plan: Plan, requested: str = "", emit: Report = ignore_progress
+) -> str:
+    """Return the name of the cluster on which a plan runs; empty if a new one has to be created for it.
+
+    This is the requested cluster or, without one, the running cluster that is named after the recipe.
+
+    Args:
+        records: The records of the state home.
+        clock: The command's clock.
+        plan: The plan.
+        requested: Name that the caller requires; empty for none.
+        emit: Receives a note if the running cluster cannot be used.
+    """
+    if requested:
+        return requested
+    running = find_reusable_cluster(records, clock, plan, plan.recipe.name, emit)
+    return "" if running is None else running.name
+
+
+def find_reusable_cluster(
+    records: RecordStore, clock: Clock, plan: Plan, name: str, emit: Report = ignore_progress
+) -> ClusterRecord | None:
+    """Return the cluster with this name if it is running on the plan's target, has not expired and matches the plan."""
+    record = records.cluster(name)
+    if record is None or (record.state, record.identity.target) != ("up", plan.target):
+        return None
+    if record.lifecycle.expires_at > clock.now() and matches(plan, record):
+        return record
+    emit(Note(f"cluster {record.name} has expired or does not match the plan; creating a new cluster"))
+    return None

@@ -6,18 +6,17 @@ from dataclasses import replace
 from datetime import datetime
 
 from cloudgpu.app.runs.finish import RunFinisher, add_live_run_hint, with_final_status
-from cloudgpu.app.runs.follow import FollowedRun, FollowResult
 from cloudgpu.app.runs.lost_nodes import node_words, why_terminated
+from cloudgpu.app.runs.nodes import FollowResult, RunNodes
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines
 from cloudgpu.app.runs.services import follow_stage
-from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.deletion import check_identity
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.launch.inventory import ALIVE_STATES, Inventory
 from cloudgpu.paths import Home
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.run.progress import LogFolder, Note, ProgressEvent, RankOutput
+from cloudgpu.run.progress import LogFolder, Note, ProgressEvent, RankOutput, Stages
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.nodes import stored_inventory
 from cloudgpu.state.record_store import RecordStore
@@ -51,13 +50,13 @@ class RunWatcher:
             ConnectError: The nodes are unreachable.
         """
         record, cluster = self._live(run_id)
-        with _live_run_hint(record), self._running() as running:
-            running.connect(self._require_alive_nodes(record, cluster))
-            running.copy_output(record)
+        with _live_run_hint(record), self._nodes() as nodes:
+            nodes.connect(self._require_alive_nodes(record, cluster))
+            nodes.copy_output(record)
             on_copied()
             if not follow:
                 return None
-            followed = running.follow(record, open_services=False)
+            followed = nodes.follow(record, open_services=False)
         self._context.records.save_run(with_final_status(record, followed))
         return followed
 
@@ -79,17 +78,17 @@ class RunWatcher:
         stages = Stages(self._context.clock, self._context.emit, record.stages)
         finishing = RunFinisher(self._context, stages)
         # The stages of the run include its own connection to the nodes, not the one of this command.
-        with self._running() as running:
+        with self._nodes() as nodes:
             try:
                 inventory = self._alive_nodes(cluster)
                 if not inventory.nodes:
                     return finishing.finish(self._lost(record, cluster), None)
-                running.connect(inventory)
+                nodes.connect(inventory)
                 with stages.stage(follow_stage(record)):
-                    followed = running.follow(record)
+                    followed = nodes.follow(record)
                 if followed.ran_s is not None:
                     stages.correct(follow_stage(record), followed.ran_s)
-                return finishing.finish(finishing.record_final_status(record, followed), running, followed)
+                return finishing.finish(finishing.record_final_status(record, followed), nodes, followed)
             except CloudGpuError as err:
                 finishing.finish_aborted(record, err)
                 raise
@@ -106,10 +105,10 @@ class RunWatcher:
             inventory = self._alive_nodes(cluster)
         if inventory.nodes:
             # The rest of the output is stored, but not shown: the caller did not ask for it.
-            with _live_run_hint(record), self._running(replace(self._context, emit=self._emit_no_output)) as running:
-                running.connect(inventory)
-                running.stop(record)
-                record = with_final_status(record, running.follow(record))
+            with _live_run_hint(record), self._nodes(replace(self._context, emit=self._emit_no_output)) as nodes:
+                nodes.connect(inventory)
+                nodes.stop(record)
+                record = with_final_status(record, nodes.follow(record))
             self._context.emit(
                 Note(f"cluster {cluster.name} keeps running until {cluster.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC")
             )
@@ -183,9 +182,9 @@ class RunWatcher:
         reason = f"its nodes expired at {cluster.lifecycle.expires_at:%Y-%m-%d %H:%M} UTC" if expired else terminated
         return self._context.records.save_run(replace(record, state="lost", reason=reason))
 
-    def _running(self, context: Context | None = None) -> FollowedRun:
+    def _nodes(self, context: Context | None = None) -> RunNodes:
         context = context or self._context
-        return FollowedRun(context, Stages(context.clock, context.emit))
+        return RunNodes(context, Stages(context.clock, context.emit))
 
     def _emit_no_output(self, event: ProgressEvent) -> None:
         if not isinstance(event, RankOutput):

@@ -9,18 +9,16 @@ from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from cloudgpu.app.runs.lost_nodes import checkpoint_url
 from cloudgpu.backends.base import Backend
-from cloudgpu.errors import BadRequestError, CloudGpuError, RecipeError, UsageError
+from cloudgpu.errors import BadRequestError, RecipeError, UsageError
 from cloudgpu.files import MANIFEST_BYTES, open_for_reading, read_text
 from cloudgpu.node.agent.fetch.bounded_http import REDIRECTS, Client, SourceResponse, must_block_local, redirect_url
 from cloudgpu.recipe.data_rules import find_unusable_name
 from cloudgpu.recipe.schema import Data, Recipe
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run.data.copies import Files, RemoteFile
-from cloudgpu.run.data.s3_transfers import NO_SUCH_KEY, list_resume_files
+from cloudgpu.run.dataset_copies import Files, RemoteFile
+from cloudgpu.run.s3_transfers import NO_SUCH_KEY, list_resume_files
 from cloudgpu.ssh.transfer.local_tree import files_to_send
-from cloudgpu.state.run_records import RunRecord
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import plural, printable
 from cloudgpu.workers import Workers
@@ -96,19 +94,6 @@ def check_checkpoint(recipe: Recipe, cloud: Backend, files: Files) -> None:
     list_resume_files(recipe, files)
     for to in filter(None, (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)):
         _require_bucket(cloud, to.partition("{")[0])
-
-
-def has_checkpoint(record: RunRecord, backend: Backend) -> bool | None:
-    """Return whether the run's checkpoint URL contains an object; None without a URL, or if it cannot be listed."""
-    to = checkpoint_url(record)
-    if not to:
-        return None
-    try:
-        return bool(backend.objects(to, expires_s=1))
-    except BadRequestError as err:
-        return False if err.code == NO_SUCH_KEY else None
-    except CloudGpuError:
-        return None
 
 
 def _require_bucket(cloud: Backend, url: str) -> None:

@@ -15,8 +15,8 @@ from datetime import datetime
 from math import isfinite
 
 from cloudgpu.app.runs.concurrency import cancelled_by_deletion, delete_or_wait, delete_with_new_credentials
-from cloudgpu.app.runs.datasets import has_checkpoint
-from cloudgpu.app.runs.follow import FollowedRun, FollowResult
+from cloudgpu.app.runs.lost_nodes import has_checkpoint
+from cloudgpu.app.runs.nodes import FollowResult, RunNodes
 from cloudgpu.app.runs.outcome import (
     CLUSTER_DELETED,
     RunOutcome,
@@ -25,7 +25,6 @@ from cloudgpu.app.runs.outcome import (
     lost_output_lines,
     remaining_cluster_line,
 )
-from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.deletion import failed_cleanup_error
 from cloudgpu.backends.lifecycle.results import DeletionResult
@@ -36,7 +35,7 @@ from cloudgpu.run.agent_messages import Verdict
 from cloudgpu.run.collect import Collected
 from cloudgpu.run.job import recipe_of
 from cloudgpu.run.metrics import Measured
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Note, Stages
 from cloudgpu.run.transport import PLUGIN_HINT
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.run_records import RunRecord, RunState
@@ -117,7 +116,7 @@ class RunFinisher:
     def finish(
         self,
         record: RunRecord,
-        running: FollowedRun | None,
+        nodes: RunNodes | None,
         followed: FollowResult | None = None,
         *,
         insist: bool = False,
@@ -126,7 +125,7 @@ class RunFinisher:
 
         Args:
             record: The run with its final status.
-            running: The connection to the nodes, or None if there is nothing to download.
+            nodes: The connected nodes, or None if there is nothing to download.
             followed: The final status with metrics and last log lines.
             insist: Whether to delete a cluster that the run created even if the caller asked to keep it.
 
@@ -137,10 +136,10 @@ class RunFinisher:
         cluster = self._summary.cluster(record)
         record = cancelled_by_deletion(record, cluster)
         collected = Collected()
-        if running is not None and running.connected and not (insist and record.outputs):
-            running.forget(self._terminated_nodes(record, cluster))
+        if nodes is not None and nodes.connected and not (insist and record.outputs):
+            nodes.forget(self._terminated_nodes(record, cluster))
             with self._stages.stage("collect"):
-                collected = running.collect(record, () if cluster is None else cluster.placement.instance_ids)
+                collected = nodes.collect(record, () if cluster is None else cluster.placement.instance_ids)
             complete = not collected.failures and not collected.gone
             record = self._context.records.save_run(replace(record, outputs=collected.files, collected=complete))
         kept = self._why_kept(record, collected.failures, insist=insist)
@@ -193,7 +192,7 @@ class RunFinisher:
     def interrupted(
         self,
         run_id: str,
-        running: FollowedRun,
+        nodes: RunNodes,
         end_now: Callable[[str], bool],
         delete_unstarted: Callable[[str], bool],
     ) -> RunOutcome:
@@ -201,7 +200,7 @@ class RunFinisher:
 
         Args:
             run_id: The run.
-            running: The connection to the nodes.
+            nodes: The connected nodes.
             end_now: Function that asks whether to stop the run.
             delete_unstarted: Function that asks whether to delete the new cluster of a run that has started no rank.
 
@@ -218,7 +217,7 @@ class RunFinisher:
         created_by_run = cluster is not None and cluster.identity.run_id == run_id
         asked = end_now if record.ranks else delete_unstarted
         if (active or created_by_run) and asked(describe_run_and_cluster(record, cluster)):
-            return replace(self._ended_as_asked(record, running, own=created_by_run), interrupted=True)
+            return replace(self._ended_as_asked(record, nodes, own=created_by_run), interrupted=True)
         if active:
             record = self._context.records.save_run(replace(record, state="running", stages=tuple(self._stages.done)))
         elif not record.judged:
@@ -273,21 +272,21 @@ class RunFinisher:
             raise failed_cleanup_error(cluster.name, err, failure) from err
         err.hint = hint_after_deletion(err.hint, cluster.name)
 
-    def _ended_as_asked(self, record: RunRecord, running: FollowedRun, *, own: bool) -> RunOutcome:
+    def _ended_as_asked(self, record: RunRecord, nodes: RunNodes, *, own: bool) -> RunOutcome:
         followed = None
         if record.ranks and not record.judged:
-            record, followed = self._stopped(record, running)
+            record, followed = self._stopped(record, nodes)
         elif not record.judged:
             record = self._context.records.save_run(replace(record, state="cancelled", reason=_INTERRUPTED))
-        return self.finish(record, running if record.ranks else None, followed, insist=own)
+        return self.finish(record, nodes if record.ranks else None, followed, insist=own)
 
-    def _stopped(self, record: RunRecord, running: FollowedRun) -> tuple[RunRecord, FollowResult | None]:
+    def _stopped(self, record: RunRecord, nodes: RunNodes) -> tuple[RunRecord, FollowResult | None]:
         """Stop the ranks and read their last lines, if the nodes are reachable."""
         followed = None
         try:
             self._context.emit(Note("stopping the ranks"))
-            running.stop(record)
-            followed = running.follow(record)
+            nodes.stop(record)
+            followed = nodes.follow(record)
             record = with_final_status(record, followed)
         except CloudGpuError as err:
             self._context.emit(Note(f"cannot stop the ranks: {err.message}"))

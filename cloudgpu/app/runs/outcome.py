@@ -6,12 +6,11 @@ from decimal import Decimal
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.errors import LedgerError, StateError
 from cloudgpu.run.metrics import Measured
-from cloudgpu.run.progress import Note
+from cloudgpu.run.progress import Note, Stages
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.run_records import RunRecord
 from cloudgpu.targets import is_simulated
@@ -62,11 +61,6 @@ class RunOutcome:
     lost: tuple[str, ...] = ()
     has_checkpoint: bool | None = None
     skipped: "tuple[SkippedOutput, ...]" = ()
-
-    @property
-    def tried(self) -> tuple[str, ...]:
-        """One line for each candidate that was tried and could not be launched."""
-        return self.record.tried
 
     @property
     def lost_nodes(self) -> bool:

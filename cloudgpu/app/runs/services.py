@@ -50,22 +50,23 @@ class RunService:
     """One service of a run.
 
     Attributes:
+        spec: Its section of the recipe, with the port, the readiness check and the page.
         main: Whether this is the run's main service rather than a side service that runs next to the ranks.
         bound: Whether the command contains `{service.address}`, so that the service listens only on that address.
     """
 
     name: str
-    endpoint: Endpoint
+    spec: Endpoint
     token: str
     main: bool
     bound: bool = False
 
     def url(self, local: int) -> str:
         """Return the address to open in a browser on this machine."""
-        return f"http://127.0.0.1:{local}{self.endpoint.page.replace('{token}', self.token)}"
+        return f"http://127.0.0.1:{local}{self.spec.page.replace('{token}', self.token)}"
 
     def __repr__(self) -> str:
-        return f"RunService({self.name!r}, port={self.endpoint.port})"
+        return f"RunService({self.name!r}, port={self.spec.port})"
 
 
 def services_of(recipe: Recipe, run_id: str, home: Home) -> tuple[RunService, ...]:
@@ -103,7 +104,7 @@ def services_on(records: RecordStore, cluster: str, home: Home) -> tuple[RunServ
 
 def token_variables(services: Sequence[RunService]) -> dict[str, str]:
     """Return the tokens by environment variable, for the processes of the run."""
-    return {service.endpoint.token: service.token for service in services if service.endpoint.token}
+    return {service.spec.token: service.token for service in services if service.spec.token}
 
 
 def mask_tokens(text: str, services: Sequence[RunService]) -> str:
@@ -127,8 +128,8 @@ class Probe:
 
     def __init__(self, host: Host, service: RunService) -> None:
         """Open the tunnel."""
-        self._ready = service.endpoint.ready
-        self._port = service.endpoint.port
+        self._ready = service.spec.ready
+        self._port = service.spec.port
         self._troubles: queue.SimpleQueue[ConnectError | None] = queue.SimpleQueue()
         default_port = default_local_port(host.node, self._port)
         self.local = host.forward(
@@ -199,7 +200,7 @@ def require_free_ports(head: Host | None, services: Sequence[RunService]) -> Non
     if head is None:
         return
     for service in services:
-        port = service.endpoint.port
+        port = service.spec.port
         if head.try_run(RemoteCommand("python3", "-c", _PROBE, loopback_address(head.node), str(port))).ok:
             message = f"port {port} of node {head.node.index} is already in use"
             change = (
@@ -274,7 +275,7 @@ class ServiceProbes:
 
     def _watch(self, host: Host, service: RunService) -> None:
         """Probe a service until it is ready or the time limit is reached. Runs in a separate thread."""
-        clock, within = self._context.clock, int(service.endpoint.ready.within)
+        clock, within = self._context.clock, int(service.spec.ready.within)
         started = clock.monotonic()
         try:
             probe = Probe(host, service)
@@ -287,7 +288,7 @@ class ServiceProbes:
                     self._opened(service, probe, seconds)
                     return
                 if seconds >= within:
-                    self._give_up(service, f" after {service.endpoint.ready.within}: {trouble}")
+                    self._give_up(service, f" after {service.spec.ready.within}: {trouble}")
                     return
                 self._stopped.wait(_PAUSE_S)
         except CloudGpuError as err:
@@ -299,7 +300,7 @@ class ServiceProbes:
         emit(Note(f"{service.name} is ready after {seconds:.1f} s; open this address in a browser:"))
         # Not a note, because the address contains the token, and notes are kept in the progress log.
         emit(ServiceAddress(service.name, service.url(probe.local)))
-        if probe.local != service.endpoint.port:
+        if probe.local != service.spec.port:
             emit(Note(f"the local port is {probe.local}: {probe.why_moved}"))
         if service.main:
             emit(Note(self._how_long()))

@@ -4,27 +4,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from cloudgpu.app.planning.planner import name_of_cluster
 from cloudgpu.app.runs.concurrency import BusyNodes, Sharing
 from cloudgpu.app.runs.datasets import check_checkpoint, dataset_lister, put_rehearsal_objects
 from cloudgpu.app.runs.finish import RunFinisher
-from cloudgpu.app.runs.follow import FollowedRun
+from cloudgpu.app.runs.nodes import RunNodes
 from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.app.runs.services import follow_stage, stops_on_interrupt
-from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.credential_wait import CredentialWait
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
-from cloudgpu.backends.lifecycle.reuse import matches
 from cloudgpu.errors import CloudGpuError, RecipeError
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.launch.launchers import launcher
+from cloudgpu.launch.launchers import launch
 from cloudgpu.plan.plan import Candidate, Plan
-from cloudgpu.run.data.copies import Files
+from cloudgpu.run.dataset_copies import Files
 from cloudgpu.run.job import Job
-from cloudgpu.run.progress import LogFolder, Note
+from cloudgpu.run.progress import LogFolder, Note, Stages
 from cloudgpu.run.registry_logins import RegistryLogin, registry_login
-from cloudgpu.run.start import launch_context, new_gang_token, secret_values
+from cloudgpu.run.start import launch_inputs, new_gang_token, secret_values
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.state.identifiers import new_run_id
 from cloudgpu.state.run_records import RunRecord
@@ -48,7 +47,7 @@ def check_feasible(plan: Plan, base: Path) -> None:
     for gpus, candidate in {candidate.gpus_per_node: candidate for candidate in plan.candidates}.items():
         job = Job("on-paper", recipe, _placeholder_inventory(plan, candidate, gpus), "")
         data = {dataset.name: str(dataset.to) for dataset in recipe.data}
-        launcher(recipe.launch.launcher)(recipe, job.inventory, launch_context(job, "/home/user", "python3", data))
+        launch(recipe, job.inventory, launch_inputs(job, "/home/user", "python3", data))
 
 
 def _placeholder_inventory(plan: Plan, candidate: Candidate, gpus: int) -> Inventory:
@@ -130,18 +129,18 @@ class TrainingRun:
             record.run_id, record.cluster, record.recipe, record.owner, record.team, record.started_at
         )
         finishing = RunFinisher(self._context, stages)
-        with FollowedRun(self._context, stages, logs=self._context.home.run(record.run_id).root) as running:
+        with RunNodes(self._context, stages, logs=self._context.home.run(record.run_id).root) as nodes:
             try:
                 # Record the run before anything is launched.
                 self._context.records.save_run(record)
                 self._context.emit(LogFolder(self._context.home.run(record.run_id).root))
-                return self._carry_out(request, record, secrets, running, finishing, stages)
+                return self._carry_out(request, record, secrets, nodes, finishing, stages)
             except KeyboardInterrupt:
                 end_now = request.delete_on_interrupt
                 delete_unstarted = request.delete_unstarted or end_now
                 if stops_on_interrupt(request.plan.recipe):
                     end_now = delete_unstarted = _end_now
-                return finishing.interrupted(record.run_id, running, end_now, delete_unstarted)
+                return finishing.interrupted(record.run_id, nodes, end_now, delete_unstarted)
             except CloudGpuError as err:
                 finishing.finish_aborted(record, err)
                 raise
@@ -161,7 +160,7 @@ class TrainingRun:
         request: TrainRequest,
         record: RunRecord,
         secrets: Mapping[str, str],
-        running: FollowedRun,
+        nodes: RunNodes,
         finishing: RunFinisher,
         stages: Stages,
     ) -> RunOutcome:
@@ -172,24 +171,24 @@ class TrainingRun:
             provisioned = self._cluster(request, record)
         record = self._context.records.save_run(replace(record, tried=provisioned.tried))
         job = Job(record.run_id, request.plan.recipe, provisioned.inventory, new_gang_token())
-        running.connect(provisioned.inventory)
+        nodes.connect(provisioned.inventory)
         busy = BusyNodes(self._context, request.sharing, record.cluster, record.run_id)
         if not self._is_new(record):
             # Checked here as well as at the start, because staging replaces files that the other run uses.
-            running.require_idle(busy)
-        running.gate()
+            nodes.require_idle(busy)
+        nodes.gate()
         wait = CredentialWait(self._context.clock, self._context.emit, provisioned.record.lifecycle.expires_at)
         login = wait.retry(lambda: self._login(request))
-        staged = running.stage(job, request.base, lambda data: wait.retry(lambda: files(data)), login, secrets)
+        staged = nodes.stage(job, request.base, lambda data: wait.retry(lambda: files(data)), login, secrets)
         needs = unsupported_rehearsal_image(request.plan)
         if needs:
             not_run = replace(record, state="not-run", reason=f"not run: needs {needs}")
-            return finishing.finish(self._context.records.save_run(not_run), running)
+            return finishing.finish(self._context.records.save_run(not_run), nodes)
         # Record the ranks before they are started, so that `attach` finds the run if this process is killed.
         image = next((provided.image for provided in staged.images.values()), "")
-        record = self._context.records.save_run(replace(record, ranks=running.ranks(job, staged), image=image))
+        record = self._context.records.save_run(replace(record, ranks=nodes.ranks(job, staged), image=image))
         try:
-            running.start(job, staged, secrets, busy)
+            nodes.start(job, staged, secrets, busy)
         except CloudGpuError:
             self._context.records.save_run(replace(record, ranks={}))
             raise
@@ -198,8 +197,8 @@ class TrainingRun:
         if request.detach:
             return finishing.detached_outcome(record)
         with stages.stage(follow_stage(record)):
-            followed = running.follow(record)
-        return finishing.finish(finishing.record_final_status(record, followed), running, followed)
+            followed = nodes.follow(record)
+        return finishing.finish(finishing.record_final_status(record, followed), nodes, followed)
 
     def _is_new(self, record: RunRecord) -> bool:
         """Return True if the cluster was created for this run, so that no other run can be in progress on it."""
@@ -220,40 +219,23 @@ class TrainingRun:
         check_feasible(request.plan, request.base)
 
     def _new_run(self, request: TrainRequest) -> RunRecord:
-        recipe = request.plan.recipe
+        recipe, records, clock = request.plan.recipe, self._context.records, self._context.clock
         run_id = request.run_id or new_run_id(recipe.name)
         return RunRecord(
             run_id=run_id,
-            cluster=self._cluster_name(request, run_id),
+            cluster=name_of_cluster(records, clock, request.plan, request.cluster, self._context.emit) or run_id,
             recipe=recipe.name,
             recipe_path=str(request.recipe_path),
             owner=self._requester.owner,
             team=self._requester.team,
             target=request.plan.target,
-            started_at=self._context.clock.now(),
+            started_at=clock.now(),
             keep=request.keep,
             keep_on_failure=request.keep_on_failure,
             resolved=recipe.model_dump(mode="json", by_alias=True),
             recipe_digest=request.plan.recipe_digest,
             options=request.options,
         )
-
-    def _cluster_name(self, request: TrainRequest, run_id: str) -> str:
-        """Return the requested cluster name or, without one, the recipe's name if a running cluster can be reused.
-
-        If neither applies, return the run ID.
-        """
-        if request.cluster:
-            return request.cluster
-        existing = self._context.records.cluster(request.plan.recipe.name)
-        if existing is None or existing.state != "up" or existing.identity.target != request.plan.target:
-            return run_id
-        if existing.lifecycle.expires_at <= self._context.clock.now() or not matches(request.plan, existing):
-            self._context.emit(
-                Note(f"cluster {existing.name} has expired or does not match the plan; creating a new cluster")
-            )
-            return run_id
-        return existing.name
 
     def _cluster(self, request: TrainRequest, record: RunRecord) -> ProvisionedCluster:
         existing = self._context.records.cluster(record.cluster)

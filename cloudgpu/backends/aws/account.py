@@ -36,7 +36,7 @@ from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.subnets import RegionNetwork
 from cloudgpu.rehearsal.session_plugin import PLUGIN
-from cloudgpu.run.data.copies import RemoteFile, S3Service
+from cloudgpu.run.dataset_copies import RemoteFile, S3Service
 from cloudgpu.settings import Settings
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.targets import Target, is_simulated
@@ -57,13 +57,13 @@ class CloudTarget:
     """The cloud to connect to.
 
     Attributes:
-        identity: ID that distinguishes rehearsal clouds, which share an account ID; empty for AWS.
+        endpoint: ID that distinguishes rehearsal clouds, which share an account ID; empty for AWS.
         environ: The caller's environment, for the programs that an engine runs.
     """
 
     target: Target
-    endpoint: CloudEndpoint
-    identity: str
+    connection: CloudEndpoint
+    endpoint: str
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -95,17 +95,17 @@ class AwsAccount:
             calls(call)
 
         self.session: Callable[[str], Session] = RegionSessions(
-            lambda region: connect(where.endpoint, region, profile, called, recorder), clock
+            lambda region: connect(where.connection, region, profile, called, recorder), clock
         )
         self.target: Target = where.target
-        self.endpoint = where.identity
-        self._endpoint = where.endpoint
+        self.endpoint = where.endpoint
+        self._connection = where.connection
         self._settings = settings
         self._clock = clock
         self._account = ""
         self._deleting = False
         simulated = is_simulated(where.target)
-        self._engines = Engines(settings, self.session, where.endpoint, where.environ, clock)
+        self._engines = Engines(settings, self.session, where.connection, where.environ, clock)
         self.new_nodes = NewNodes(self.session, reach, settings, clock, simulated)
         self.storage = AwsStorage(self.session, self._engines, clock, simulated)
         self.images = AwsImages(self.session, self.time, clock)
@@ -322,7 +322,7 @@ class AwsAccount:
 
     def bucket_service(self, url: str) -> S3Service:
         """Return the region and endpoint of a bucket, for nodes that access the bucket directly."""
-        return S3Service(s3.bucket_region(self.session(self._settings.region), url), self._endpoint.url)
+        return S3Service(s3.bucket_region(self.session(self._settings.region), url), self._connection.url)
 
     @property
     def session_plugin(self) -> tuple[str, ...]:

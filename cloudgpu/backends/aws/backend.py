@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cloudgpu.launch.inventory import Node
     from cloudgpu.paths import Home
     from cloudgpu.plan.plan import Plan
-    from cloudgpu.run.data.copies import RemoteFile, S3Service
+    from cloudgpu.run.dataset_copies import RemoteFile, S3Service
     from cloudgpu.run.progress import Emit
     from cloudgpu.run.registry_logins import RegistryLogin
     from cloudgpu.ssh.base import Host

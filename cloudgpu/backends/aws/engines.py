@@ -70,7 +70,7 @@ class Engines:
 
     settings: Settings
     clients_for: Callable[[str], Session]
-    endpoint: CloudEndpoint
+    connection: CloudEndpoint
     environ: Mapping[str, str]
     clock: Clock
 
@@ -80,7 +80,7 @@ class Engines:
         if record.engine == "pulumi":
             site = CloudAccess(self.clients_for, registry, tags, delays_of(identity))
             root = Home(self.settings.home).pulumi
-            return pulumi_engine(root, self.endpoint, self._choice(), site, self.environ, self.clock)
+            return pulumi_engine(root, self.connection, self._choice(), site, self.environ, self.clock)
         return DirectEngine(
             clients_for=self.clients_for, handlers=registry, tags=tags, identity=identity, clock=self.clock
         )

@@ -17,10 +17,10 @@ from cloudgpu.backends.aws.addresses import (
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError
 from cloudgpu.launch.inventory import ALIVE_STATES, Inventory, Node
-from cloudgpu.run.progress import Activity, Emit, Note, duration
+from cloudgpu.run.progress import Activity, Emit, Note
 from cloudgpu.settings import Settings
 from cloudgpu.state.cluster_record import ClusterRecord
-from cloudgpu.text import command
+from cloudgpu.text import command, duration_text
 from cloudgpu.workers import Workers
 
 _POLL_S = 0.5
@@ -164,7 +164,7 @@ class _HostKeyWait:
             return
         if not self._delayed:
             why = f"EC2 shows the console of {instance.type} only minutes after the boot, because it is no Nitro type"
-            self._emit(Note(f"waiting up to {duration(self._boot_s * _DELAYED_FACTOR)} for the host keys: {why}"))
+            self._emit(Note(f"waiting up to {duration_text(self._boot_s * _DELAYED_FACTOR)} for the host keys: {why}"))
         self._delayed[instance.id] = instance.type
 
     def report(self, done: int, total: int) -> None:
@@ -191,7 +191,7 @@ class _HostKeyWait:
         late = sorted({self._delayed[instance_id] for instance_id in keyless if instance_id in self._delayed})
         why = f" (EC2 shows the console of {', '.join(late)} with a delay: raise boot_seconds)" if late else ""
         err = CloudError(
-            f"after {duration(self.limit_s)}, {'; '.join(parts)}{why}", hint=command("cloudgpu", "down", cluster)
+            f"after {duration_text(self.limit_s)}, {'; '.join(parts)}{why}", hint=command("cloudgpu", "down", cluster)
         )
         err.nodes = tuple(awaited)
         raise err

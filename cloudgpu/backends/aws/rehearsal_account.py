@@ -19,7 +19,7 @@ def connect_rehearsal(
     """Connect to the rehearsal cloud of this state home, starting it if necessary."""
     install_request_checks()  # without effect unless a test has set the environment variable
     cloud = start_rehearsal(settings, home, clock)
-    endpoint = CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
+    connection = CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
 
     def reach(found: Sequence[Instance], _private: Set[str]) -> Mapping[str, tuple[str, int]]:
         ids = {instance.id for instance in found}
@@ -27,7 +27,7 @@ def connect_rehearsal(
         return {node.instance_id: (node.address, node.port) for node in nodes if node.address and node.port}
 
     # The access key identifies the cloud: unlike the port, it is unique to the state home and survives restarts.
-    where = CloudTarget("rehearsal", endpoint, f"rehearsal:{cloud.access_key_id}", environ)
+    where = CloudTarget("rehearsal", connection, f"rehearsal:{cloud.access_key_id}", environ)
     return AwsAccount(where, reach, settings, clock, calls)
 
 

@@ -12,7 +12,7 @@ from cloudgpu.backends.environment import BackendEnvironment
 from cloudgpu.backends.node_connections import NodeCarriers, NodeConnections
 from cloudgpu.errors import CloudError, ConnectError, UsageError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.proxies import CarryingCommand
+from cloudgpu.ssh.forwarding import CarryingCommand
 from cloudgpu.targets import is_simulated
 
 if TYPE_CHECKING:

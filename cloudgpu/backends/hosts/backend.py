@@ -26,12 +26,12 @@ from cloudgpu.paths import Home
 from cloudgpu.plan.candidates.host_sets import matching_hosts
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.run.agent import ask_once
-from cloudgpu.run.data.copies import RemoteFile, S3Service
+from cloudgpu.run.dataset_copies import RemoteFile, S3Service
 from cloudgpu.run.progress import Emit
 from cloudgpu.run.registry_logins import RegistryLogin
 from cloudgpu.ssh.base import Host
+from cloudgpu.ssh.connection import ShownKey, shown_key
 from cloudgpu.ssh.fanout import all_or_raise, connect_all, run_on_all
-from cloudgpu.ssh.host_key import ShownKey, shown_key
 from cloudgpu.ssh.known_hosts import authority_note
 from cloudgpu.state.nodes import stored_inventory
 from cloudgpu.state.record_store import RecordStore

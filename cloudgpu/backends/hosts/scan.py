@@ -14,7 +14,7 @@ from cloudgpu.hosts.host import Jump, OwnHost
 from cloudgpu.launch.inventory import Node
 from cloudgpu.run.agent import AgentReplyError, ask_once, count_field
 from cloudgpu.ssh.base import Host
-from cloudgpu.ssh.host_key import ShownKey
+from cloudgpu.ssh.connection import ShownKey
 from cloudgpu.text import plural
 
 Trust = Callable[[OwnHost, ShownKey], bool]

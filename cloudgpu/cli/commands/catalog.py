@@ -16,7 +16,7 @@ from cloudgpu.app.planning.catalog_refresh import (
 from cloudgpu.catalog import load
 from cloudgpu.catalog.snapshot_changes import Change
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import Json, On, Verbose, integer_parser
+from cloudgpu.cli.options import Json, On, Verbose, integer_parser
 from cloudgpu.cli.terminal.number_format import age, format_time
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
@@ -235,7 +235,7 @@ def refresh(
     selected = [] if all_regions else regions or [context.settings.region]
     backend = context.backend()
     refreshing = CatalogRefresh(
-        backend, backend.catalog_source(), context.catalog_snapshots, load(), context.clock, context.emit
+        backend, backend.catalog_source(), context.catalog_snapshots, load(), context.clock, context.screen.emit
     )
     with context.screen.working("refresh"):
         result = refreshing.refresh(selected, everywhere=all_regions)

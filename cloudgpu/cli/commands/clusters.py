@@ -8,25 +8,24 @@ from typing import Annotated, Any
 import typer
 
 from cloudgpu import bounds
-from cloudgpu.app.clusters.delete_many import (
+from cloudgpu.app.cluster_deletion import (
     ClusterSelection,
     TeardownResults,
     delete_clusters,
     deletion_reasons,
     select_clusters,
 )
-from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.lifecycle.results import ExtensionResult
 from cloudgpu.cli import completion
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.options.shared import Json, On, OneRegion, Verbose, Yes, option_seconds
+from cloudgpu.cli.options import Json, On, OneRegion, Verbose, Yes, option_seconds
 from cloudgpu.cli.render.cluster import deletion_json, deletion_lines, deletions_json, deletions_lines, unfinished_json
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reporting_partial_result
 from cloudgpu.cli.terminal.number_format import format_time, money, relative_time
 from cloudgpu.cli.terminal.screen import Screen
-from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.clock import utc_text
 from cloudgpu.errors import UsageError
+from cloudgpu.run.progress import Stages
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import command
 
@@ -71,7 +70,7 @@ def down(  # noqa: PLR0917
     ledger's regions. To search every region, use `cloudgpu sweep`.
     """
     context = command_context(json=json, verbose=verbose, needs_disk=False, target=on, region=region)
-    stages = Stages(context.clock, context.emit)
+    stages = Stages(context.clock, context.screen.emit)
     if names or every or mine or run:
         owner = context.settings.owner if mine else None
         choice = select_clusters(context.records, names or [], every=every, run_id=run, owner=owner)
@@ -95,7 +94,7 @@ def down(  # noqa: PLR0917
 
 
 def _delete_one(context: CliContext, cluster: str, stages: Stages, *, json: bool) -> None:
-    report_clusters_on_signal(context.records, cluster)
+    context.report_clusters_on_signal(cluster)
     unfinished = f"not everything is deleted yet; to continue: {command('cloudgpu', 'down', cluster)}"
     with (
         reporting_partial_result(lambda: unfinished_json(cluster, context.records.last_known(cluster), stages)),
@@ -111,7 +110,7 @@ def _delete_one(context: CliContext, cluster: str, stages: Stages, *, json: bool
 
 def _delete_several(context: CliContext, clusters: tuple[str, ...], stages: Stages, *, json: bool) -> None:
     results = TeardownResults(())
-    report_clusters_on_signal(context.records, *clusters)
+    context.report_clusters_on_signal(*clusters)
     unfinished = f"not everything is deleted yet; to continue: {command('cloudgpu', 'down', *clusters)}"
     with (
         reporting_partial_result(lambda: deletions_json(results, stages)),
@@ -122,7 +121,7 @@ def _delete_several(context: CliContext, clusters: tuple[str, ...], stages: Stag
                 clusters,
                 context.deletion_context_of,
                 context.settings.region,
-                context.emit,
+                context.screen.emit,
             )
         if not json:
             context.screen.wrapped(deletions_lines(results))
@@ -210,8 +209,8 @@ def extend(
     name = cluster or context.only_cluster()
     if not name:
         raise UsageError("no cluster is running", hint="list clusters: cloudgpu status")
-    report_clusters_on_signal(context.records, name)
-    runs = context.context(context.target_of(name))
+    context.report_clusters_on_signal(name)
+    runs = context.backend_context(context.target_of(name))
     with context.screen.working("extend"):
         extended = runs.clusters.extend(name, until=expiry, by=longer, max_usd=cap)
     if json:

@@ -1,7 +1,7 @@
 """`cloudgpu config`: show every setting, its value and its source."""
 
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import Json
+from cloudgpu.cli.options import Json
 from cloudgpu.cli.terminal.table import Column, Table
 
 _COLUMNS = (Column("setting"), Column("value", priority=1, narrow="wrap", whole=True, label=""), Column("from"))

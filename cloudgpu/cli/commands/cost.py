@@ -13,7 +13,7 @@ import typer
 from cloudgpu import bounds
 from cloudgpu.backends.billing.missing_rows import gap_error
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.options.shared import Json, integer_parser
+from cloudgpu.cli.options import Json, integer_parser
 from cloudgpu.cli.terminal.number_format import format_time, money
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import display_width, wrap_lines

@@ -10,7 +10,7 @@ from cloudgpu.aws.iam.grants import BOUNDARY_GRANTS, ROLE_GRANTS, SPOT, SPOT_GRA
 from cloudgpu.aws.iam.grants import policy as document
 from cloudgpu.aws.iam.permissions import GRANTS, SESSION_GRANTS, STORAGE_GRANTS
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import Json, OneRegion
+from cloudgpu.cli.options import Json, OneRegion
 from cloudgpu.cli.terminal.wrapping import wrap_paragraph
 from cloudgpu.cloud.access import Grant
 from cloudgpu.errors import UnfitError

@@ -18,7 +18,7 @@ from cloudgpu.catalog.compatibility import month_of, profile, software
 from cloudgpu.cli import completion
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.lazy import StrictOptions
-from cloudgpu.cli.options.shared import Json, On, integer_parser
+from cloudgpu.cli.options import Json, On, integer_parser
 from cloudgpu.cli.render.gpu_details import profile_json, profile_lines
 from cloudgpu.cli.render.gpus import gpu_search_json, gpu_search_lines
 from cloudgpu.cli.terminal.table import Column, Table

@@ -1,38 +1,39 @@
 """`cloudgpu hosts`: manage the inventory of self-managed hosts."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from cloudgpu.backends.factory import open_hosts
 from cloudgpu.backends.hosts import scan as host_scanning
-from cloudgpu.backends.hosts.prepare import find_missing_components, plan_install_steps, run_install_steps
-from cloudgpu.backends.hosts.scan import Trust
+from cloudgpu.backends.hosts.prepare import InstallStep, find_missing_components, plan_install_steps, run_install_steps
+from cloudgpu.backends.hosts.scan import HostScan, Trust
 from cloudgpu.cli import completion
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.options.shared import Json, Yes
-from cloudgpu.cli.render.hosts import (
-    check_lines,
-    inventory_json,
-    inventory_lines,
-    missing_component_lines,
-    prepared_json,
-    scan_lines,
-    scanned_json,
-    step_lines,
-)
+from cloudgpu.cli.options import Json, Yes
+from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.errors import HostKeyError, StateError, UnfitError, UsageError
 from cloudgpu.files import SETTINGS_BYTES, read_text, write_for_user
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.loading import fill_scanned_fields
+from cloudgpu.plan.plan import format_hourly_rate
 from cloudgpu.recipe.problem import suggestion
-from cloudgpu.ssh.host_key import ShownKey
+from cloudgpu.ssh.connection import ShownKey
 from cloudgpu.ssh.keys import same_fingerprint
-from cloudgpu.text import command
+from cloudgpu.text import command, plural, printable
 
+_INVENTORY = (
+    Column("host"),
+    Column("address", whole=True),
+    Column("pool", priority=1),
+    Column("GPUs"),
+    Column("driver", priority=2),
+    Column("USD/h", right=True, priority=1),
+    Column("host key", priority=3, narrow="hide"),
+)
 app = typer.Typer(help="Manage self-managed hosts, used with --on ssh.", no_args_is_help=True, rich_markup_mode=None)
-
 Names = Annotated[
     list[str] | None,
     typer.Argument(
@@ -44,6 +45,149 @@ Names = Annotated[
 Inventory = Annotated[
     str | None, typer.Option("--hosts", metavar="FILE", help="Inventory file. Default: the `hosts` setting.")
 ]
+_FILES = {"ssh-ed25519": "ssh_host_ed25519_key.pub", "ssh-rsa": "ssh_host_rsa_key.pub"}
+
+
+def inventory_lines(file: HostsFile, hosts: Sequence[OwnHost], width: int | None = None) -> list[str]:
+    """Return the lines of `hosts list`, one row per host."""
+    rows = [
+        (
+            host.name,
+            f"{host.user}@{host.address}:{host.port}" + (f" via {host.jump.spelled}" if host.jump else ""),
+            host.pool or "-",
+            _gpus(host),
+            host.driver or "unknown",
+            "unknown" if host.rate_usd is None else format_hourly_rate(host.rate_usd),
+            "pinned" if host.host_keys else "from known_hosts",
+        )
+        for host in hosts
+    ]
+    return [
+        f"{len(hosts)} of {plural(len(file.hosts), 'host')} in {file.path}",
+        *Table(_INVENTORY, rows, "  ").lines(width),
+    ]
+
+
+def inventory_json(file: HostsFile, hosts: Sequence[OwnHost]) -> dict[str, Any]:
+    """Return the documented output of `hosts list --json`. Rates are strings, and unknown values are null."""
+    return {
+        "file": str(file.path),
+        "hosts": [
+            {
+                "name": host.name,
+                "address": host.address,
+                "port": host.port,
+                "user": host.user,
+                "jump": None if host.jump is None else host.jump.spelled,
+                "pool": host.pool or None,
+                "gpu": host.gpu or None,
+                "gpus": host.gpus,
+                "gpu_memory_gib": None if host.gpu_memory_gib is None else str(host.gpu_memory_gib),
+                "memory_gib": host.memory_gib,
+                "cores": host.cores,
+                "driver": host.driver or None,
+                "private_address": host.private_address or None,
+                "network_interface": host.network_interface or None,
+                "rate_usd_per_hour": None if host.rate_usd is None else format(host.rate_usd, "f"),
+                "host_keys": list(host.host_keys),
+            }
+            for host in hosts
+        ],
+    }
+
+
+def check_lines(results: Sequence[HostScan]) -> list[str]:
+    """Return the lines of `hosts check`, one block per host."""
+    return [line for result in results for line in _checked(result)]
+
+
+def scan_lines(results: Sequence[HostScan], added: Mapping[str, list[str]], path: Path) -> list[str]:
+    """Return the lines of `hosts scan`: the state of each host, and the fields written to the inventory."""
+    lines = [line for result in results for line in _checked(result)]
+    for name, fields in added.items():
+        lines.append(f"written to {path.name}: {name}: {', '.join(fields)}")
+    return lines if added else [*lines, f"nothing to add to {path.name}"]
+
+
+def scanned_json(results: Sequence[HostScan], added: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Return the documented output of `hosts scan --json` and `hosts check --json`."""
+    return {"hosts": [result.as_json() | {"written": list(added.get(result.host.name, []))} for result in results]}
+
+
+def missing_component_lines(results: Sequence[tuple[HostScan, tuple[str, ...]]]) -> list[str]:
+    """Return the lines of `hosts prepare` without --install: missing components and how to install them."""
+    lines = []
+    for result, missing in results:
+        if result.problem:
+            lines.append(f"{result.host.name}: {result.problem}")
+            continue
+        summary = f"lacks {', '.join(missing)}" if missing else "no component is missing"
+        lines.append(f"{result.host.name}: {summary}")
+        if missing:
+            options = [word for what in missing for word in ("--install", what)]
+            lines.append(f"    {command('cloudgpu', 'hosts', 'prepare', result.host.name, *options)}")
+    return lines
+
+
+def step_lines(planned: Sequence[InstallStep]) -> list[str]:
+    """Return the commands that `hosts prepare` would run, one line per command, prefixed with the host."""
+    if not planned:
+        return ["nothing to install: every component is already installed"]
+    return [f"{step.host.name}: {command}" for step in planned for command in step.commands]
+
+
+def prepared_json(
+    results: Sequence[tuple[HostScan, tuple[str, ...]]], planned: Sequence[InstallStep]
+) -> dict[str, Any]:
+    """Return the documented output of `hosts prepare --json`."""
+    return {
+        "hosts": [
+            {"name": result.host.name, "problem": result.problem, "lacked": list(missing)}
+            for result, missing in results
+        ],
+        "ran": [{"name": step.host.name, "installed": step.what, "commands": list(step.commands)} for step in planned],
+    }
+
+
+def _checked(result: HostScan) -> Iterator[str]:
+    if result.problem:
+        yield f"{result.host.name}  failed: {result.problem}"
+        if result.hint:
+            yield f"    hint: {result.hint}"
+        return
+    facts = result.facts
+    gpus = facts["gpus"]
+    what = f"{len(gpus)} x {gpus[0]['name']}, driver {gpus[0]['driver']}" if gpus else "no GPU"
+    busy = {gpu for row in (*facts["leases"],) for gpu in row["gpus"]} | {row["gpu"] for row in facts["processes"]}
+    free = f", {len(gpus) - len(busy)} free" if gpus else ""
+    yield f"{result.host.name}  {'differs' if result.differs else 'ok'}: {what}{free}"
+    memory = f"{facts['memory_mib'] // 1024} GiB of memory, {facts['disk_free_mib'] // 1024} GiB of disk free"
+    docker = facts["docker"].partition(",")[0] or "no Docker"
+    yield f"    {facts['cpus']} cores, {memory}, Python {facts['python']}, {docker}"
+    yield from _engine_lines(facts)
+    yield from (f"    {line}" for line in result.differs)
+    yield from (f"    leased: {row['told']}" for row in facts["leases"])
+    leased = {gpu for row in facts["leases"] for gpu in row["gpus"]}
+    yield from (f"    in use: {row['told']}" for row in facts["processes"] if row["gpu"] not in leased)
+
+
+def _engine_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what prevents containers on a host that has a Docker client. A host without one need not run containers."""
+    engine = facts.get("engine") or {}
+    if facts["docker"] and engine.get("problem"):
+        yield f"    containers cannot run: {printable(str(engine['problem']))}"
+        if engine.get("hint"):
+            yield f"        {printable(str(engine['hint']))}"
+    elif engine.get("rootless") or engine.get("podman"):
+        kind = "Podman" if engine.get("podman") else "rootless Docker"
+        yield f"    containers run in {kind}, which has not been tested with cloudgpu"
+
+
+def _gpus(host: OwnHost) -> str:
+    if not host.gpus:
+        return "unknown"
+    memory = f" {host.gpu_memory_gib.normalize():f} GiB" if host.gpu_memory_gib else ""
+    return f"{host.gpus} x {host.gpu}{memory}"
 
 
 @app.command("list")
@@ -140,7 +284,7 @@ def prepare(
         context.screen.lines(step_lines(planned) if install else missing_component_lines(results))
     if planned:
         context.prompts.confirm("Run these commands?", yes=yes)
-        run_install_steps(backend, planned, context.emit)
+        run_install_steps(backend, planned, context.screen.emit)
     if json:
         context.screen.document(prepared_json(results, planned))
 
@@ -200,6 +344,3 @@ def _trusting(context: CliContext, inventory: HostsFile, pairs: list[str]) -> Tr
         )
 
     return trust
-
-
-_FILES = {"ssh-ed25519": "ssh_host_ed25519_key.pub", "ssh-rsa": "ssh_host_rsa_key.pub"}

@@ -8,11 +8,10 @@ import typer
 
 from cloudgpu.app.images import BakedImage, DeletedImage, ImageBaker, bake_cluster_name, delete_image, image_json
 from cloudgpu.app.planning.planner import plan_error
-from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.billing.cost_ledger import check_ledger
 from cloudgpu.backends.billing.retained_billing import image_monthly_usd as monthly_usd
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import (
+from cloudgpu.cli.options import (
     AllowOutside,
     Json,
     On,
@@ -24,13 +23,12 @@ from cloudgpu.cli.options.shared import (
     Yes,
     allowed_paths,
 )
-from cloudgpu.cli.planning import plan_recipe
+from cloudgpu.cli.planning import plan_recipe, requester
 from cloudgpu.cli.render.plan import plan_lines
-from cloudgpu.cli.requester import requester
 from cloudgpu.cli.terminal.number_format import age, money
-from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cloud.resources import OwnImage
+from cloudgpu.run.progress import Stages
 from cloudgpu.text import command, plural
 
 _COLUMNS = (
@@ -136,9 +134,9 @@ def bake(  # noqa: PLR0917
     if planned.plan.errors:
         raise plan_error(planned.plan)
     context.prompts.confirm("Go ahead?", yes=yes)
-    stages, name = Stages(context.clock, context.emit), name or planned.plan.recipe.name
-    report_clusters_on_signal(context.records, bake_cluster_name(name))
-    run_context = context.context()
+    stages, name = Stages(context.clock, context.screen.emit), name or planned.plan.recipe.name
+    context.report_clusters_on_signal(bake_cluster_name(name))
+    run_context = context.backend_context()
     baked = ImageBaker(run_context, requester(context), run_context.backend.images(), stages).bake(planned.plan, name)
     if json:
         context.screen.document({**baked.as_json(), "stages": stages.as_json()})

@@ -11,8 +11,8 @@ import typer
 from cloudgpu.app.matrix.outcome import MatrixOutcome, RowOutcome, matrix_outcome
 from cloudgpu.app.matrix.planner import MatrixPlan, MatrixProgress
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.options.shared import Json
-from cloudgpu.cli.render.status import damaged_line
+from cloudgpu.cli.options import Json
+from cloudgpu.cli.render.error import damaged_line
 from cloudgpu.cli.terminal.number_format import age, duration, format_time, money, relative_time
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines

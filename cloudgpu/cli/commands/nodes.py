@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.app.access.execute import NodeOutcome, OnLine, as_json, exit_code, parse_node_indices, shell_line
-from cloudgpu.app.access.execute import execute as run
-from cloudgpu.app.access.ssh import (
+from cloudgpu.app.execute import NodeOutcome, OnLine, as_json, exit_code, parse_node_indices, shell_line
+from cloudgpu.app.execute import execute as run
+from cloudgpu.app.runs.services import services_on
+from cloudgpu.app.ssh import (
     NodeLogin,
     build_entries,
     build_login_command,
@@ -22,7 +23,7 @@ from cloudgpu.app.access.ssh import (
     parse_node_and_command,
     write_entries,
 )
-from cloudgpu.app.access.tunnels import (
+from cloudgpu.app.tunnels import (
     describe_tunnel,
     is_port_forward,
     keep_connected,
@@ -30,11 +31,9 @@ from cloudgpu.app.access.tunnels import (
     parse_port_forwards,
     service_ports,
 )
-from cloudgpu.app.runs.services import services_on
 from cloudgpu.cli import completion
-from cloudgpu.cli.access import authorize_caller
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.options.shared import Json, integer_parser
+from cloudgpu.cli.options import Json, integer_parser
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.files import read_input
@@ -72,7 +71,7 @@ def node_login(context: CliContext, cluster: str) -> NodeLogin:
         context.clock,
         carriers,
         proxy_command,
-        lambda record: authorize_caller(context, record),
+        context.authorize_caller,
     )
 
 
@@ -326,7 +325,7 @@ def tunnel(
         host = nodes[node]
         if not isinstance(host, SshHost):
             raise host
-        opened, name = open_tunnels(host, forwards, context.emit), cluster_nodes.record.name
+        opened, name = open_tunnels(host, forwards, context.screen.emit), cluster_nodes.record.name
         if json:
             rows = [{"remote": forward.remote, "local": forward.local} for forward in opened]
             context.screen.document({"cluster": name, "node": node, "tunnels": rows})
@@ -339,7 +338,7 @@ def tunnel(
                 cluster_nodes.record,
                 records=context.records,
                 clock=context.clock,
-                emit=context.emit,
+                emit=context.screen.emit,
                 authorize_caller=login.authorize_caller,
             )
         except KeyboardInterrupt:

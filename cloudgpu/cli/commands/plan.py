@@ -14,7 +14,7 @@ from cloudgpu.app.planning.planner import Planned, plan_error
 from cloudgpu.backends.factory import require_launches
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import (
+from cloudgpu.cli.options import (
     AssignmentOptions,
     EngineOption,
     Json,
@@ -23,12 +23,12 @@ from cloudgpu.cli.options.shared import (
     Region,
     with_option_groups,
 )
-from cloudgpu.cli.options.train import EnvironmentOptions, secrets_in_files
 from cloudgpu.cli.planning import current_plan_inputs, plan_recipe, preview_requester
 from cloudgpu.cli.render.plan import plan_lines, remedy_lines, upload_json, upload_lines
 from cloudgpu.cli.terminal.progress import resource_words
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
+from cloudgpu.cli.train_options import EnvironmentOptions, secrets_in_files
 from cloudgpu.errors import AuthError, NoCapacityError, UsageError
 from cloudgpu.plan.candidates.candidate import Candidate
 from cloudgpu.plan.candidates.candidate_list import (

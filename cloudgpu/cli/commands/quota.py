@@ -9,7 +9,7 @@ import typer
 from cloudgpu.app.planning.quota_report import MARKETS, QuotaReportLine, quota_report_lines, report_subjects
 from cloudgpu.backends.quota_headroom import QuotaHeadroom, RegionQuotas
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import Json, On, integer_parser
+from cloudgpu.cli.options import Json, On, integer_parser
 from cloudgpu.cli.terminal.number_format import age
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines

@@ -14,7 +14,7 @@ from cloudgpu.app.planning.recipe_scaffold import Scaffold, ScaffoldRequest, mak
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.ranking import Offer
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import AllowOutside, Json, On, RecipeName, Sets, allowed_paths, integer_parser
+from cloudgpu.cli.options import AllowOutside, Json, On, RecipeName, Sets, allowed_paths, integer_parser
 from cloudgpu.cli.planning import recipe_roots
 from cloudgpu.cli.terminal.number_format import amount, money
 from cloudgpu.cli.terminal.screen import Screen

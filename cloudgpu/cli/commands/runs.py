@@ -17,13 +17,12 @@ from cloudgpu.app.runs.attach import (
     require_rank,
 )
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.options.shared import Json, RunName, Verbose, integer_parser
+from cloudgpu.cli.options import Json, RunName, Verbose, integer_parser
 from cloudgpu.cli.render.run import exit_code, report_final_state, show_outcome
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines
 from cloudgpu.cli.terminal.number_format import age
 from cloudgpu.cli.terminal.progress import rank_prefix
 from cloudgpu.cli.terminal.screen import Screen
-from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, UsageError
 from cloudgpu.run.progress import Note, ProgressEvent, RankOutput
@@ -118,8 +117,8 @@ def logs(
         if not shown.any:
             context.screen.remark(explain_missing_lines(record))
         return
-    report_clusters_on_signal(context.records, record.cluster)
-    runs = RunWatcher(replace(context.context(as_target(record.target)), emit=shown.emit))
+    context.report_clusters_on_signal(record.cluster)
+    runs = RunWatcher(replace(context.backend_context(as_target(record.target)), emit=shown.emit))
     try:
         with print_on_interrupt(context.screen.lines, *reattach_lines(record.run_id)):
             followed = runs.logs(record.run_id, shown.stored, follow=follow is not False)
@@ -212,9 +211,9 @@ def attach(
     """
     context = command_context(json=json, verbose=verbose)
     record = find_run(context.records, run)
-    report_clusters_on_signal(context.records, record.cluster)
+    context.report_clusters_on_signal(record.cluster)
     with print_on_interrupt(context.screen.lines, *reattach_lines(record.run_id)):
-        outcome = RunWatcher(context.context(as_target(record.target))).attach(record.run_id, keep=keep)
+        outcome = RunWatcher(context.backend_context(as_target(record.target))).attach(record.run_id, keep=keep)
     if json:
         context.screen.document(outcome.as_json())
     else:
@@ -229,10 +228,10 @@ def cancel(run: RunName = "", verbose: Verbose = False, json: Json = False) -> N
     """
     context = command_context(json=json, verbose=verbose)
     record = find_run(context.records, run)
-    report_clusters_on_signal(context.records, record.cluster)
+    context.report_clusters_on_signal(record.cluster)
     again = f"the run may still be running; to cancel it: {command('cloudgpu', 'cancel', record.run_id)}"
     with print_on_interrupt(context.screen.lines, again):
-        ended = RunWatcher(context.context(as_target(record.target))).cancel(record.run_id)
+        ended = RunWatcher(context.backend_context(as_target(record.target))).cancel(record.run_id)
     if json:
         context.screen.document({"run_id": ended.run_id, "state": ended.state, "cluster": ended.cluster})
         return

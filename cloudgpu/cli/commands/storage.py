@@ -13,10 +13,9 @@ from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedRe
 from cloudgpu.bounds import MAX_SIZE_GIB
 from cloudgpu.catalog.prices import Price
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import Json, On, OneRegion, Owner, Team, Verbose, Yes, integer_parser
-from cloudgpu.cli.render.status import damaged_line
+from cloudgpu.cli.options import Json, On, OneRegion, Owner, Team, Verbose, Yes, integer_parser
+from cloudgpu.cli.render.error import damaged_line
 from cloudgpu.cli.terminal.number_format import age, money
-from cloudgpu.cli.terminal.still_running import report_storage_on_signal
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_paragraph
 from cloudgpu.cloud.storage import TaggedStorage
@@ -255,7 +254,7 @@ def create(  # noqa: PLR0917
     storage_request = replace(storage_request, subnets=chosen.ids if chosen else {})
     question = creation_question(storage_request, price, monthly_usd, simulated=simulated)
     context.prompts.confirm(question, yes=yes, reasons=subnet_lines(chosen, network))
-    report_storage_on_signal(context.storage_records, name)
+    context.report_storage_on_signal(name)
     with context.screen.working("create"):
         created = storage.create(storage_request)
     if json:
@@ -307,7 +306,7 @@ def delete(  # noqa: PLR0917
     present = storage.find_deletable(name, context.settings.region, delete_data=delete_data)
     if present is not None:
         context.prompts.confirm_by_name(deletion_question(present), name, yes=yes, by_name=delete_data)
-    report_storage_on_signal(context.storage_records, name)
+    context.report_storage_on_signal(name)
     with context.screen.working("delete"):
         deleted = storage.delete(name, context.settings.region, delete_data=delete_data)
     storage.check_recorded(name)

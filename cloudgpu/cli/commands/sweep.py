@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cloudgpu.app.cluster_status import swept_clusters_lines
 from cloudgpu.backends.lifecycle.results import leftover_lines
 from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
@@ -19,10 +20,9 @@ from cloudgpu.backends.sweep.plan import (
     sweep_error,
 )
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import Json, On, Verbose
-from cloudgpu.cli.terminal.interruption import print_on_interrupt, reporting_partial_result
+from cloudgpu.cli.options import Json, On, Verbose
+from cloudgpu.cli.terminal.interruption import interruptions, print_on_interrupt, reporting_partial_result
 from cloudgpu.cli.terminal.number_format import age, format_time, money, relative_time
-from cloudgpu.cli.terminal.still_running import report_sweep_on_signal
 from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.targets import is_simulated
 from cloudgpu.text import command, plural
@@ -209,7 +209,7 @@ def sweep(  # noqa: PLR0917
         print_on_interrupt(screen.lines, f"not everything is deleted yet; to continue: {again}"),
     ):
         if yes:
-            report_sweep_on_signal(plan.clusters_to_delete, again)
+            interruptions.tell(lambda: swept_clusters_lines(plan.clusters_to_delete, again))
             with screen.working("delete"):
                 swept = sweeping.delete_clusters(plan)
                 swept = swept.combined_with(sweeping.delete_storage(plan, swept))

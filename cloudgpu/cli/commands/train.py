@@ -3,8 +3,8 @@
 This module imports `train_run.py`, which needs most of cloudgpu, only when training starts.
 """
 
-from cloudgpu.cli.options.shared import with_option_groups
-from cloudgpu.cli.options.train import TrainOptions
+from cloudgpu.cli.options import with_option_groups
+from cloudgpu.cli.train_options import TrainOptions
 
 
 @with_option_groups

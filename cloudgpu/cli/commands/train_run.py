@@ -7,25 +7,23 @@ import typer
 
 from cloudgpu.app.matrix.planner import MatrixPlan, MatrixRequest, plan_matrix
 from cloudgpu.app.matrix.train import MatrixRunner
-from cloudgpu.app.planning.planner import Planned, read_sets
+from cloudgpu.app.planning.planner import Planned, name_of_cluster, read_sets
 from cloudgpu.app.runs.train import TrainingRun, TrainRequest
 from cloudgpu.cli.commands.matrix import exit_code as matrix_exit_code
 from cloudgpu.cli.commands.matrix import outcome_lines, plan_lines, write_table
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.options.train import SecretOption, TrainOptions
 from cloudgpu.cli.planning import (
     PlanSource,
-    find_reusable_cluster,
     plan_recipe,
     recipe_roots,
     repeated_options,
+    requester,
     select_plan_source,
     show_plan,
 )
 from cloudgpu.cli.render.run import exit_code, show_outcome
-from cloudgpu.cli.requester import requester
 from cloudgpu.cli.terminal.prompts import Prompts
-from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
+from cloudgpu.cli.train_options import SecretOption, TrainOptions
 from cloudgpu.errors import UsageError
 from cloudgpu.plan.checks.environment import required_variables
 from cloudgpu.recipe import loader
@@ -84,11 +82,11 @@ def run_training(options: TrainOptions) -> None:
         options.environment.secrets,
         context.prompts,
     )
-    show_plan(planned, cluster or find_reusable_cluster(context, planned.plan), context, source)
+    show_plan(planned, name_of_cluster(context.records, context.clock, planned.plan, cluster), context, source)
     context.prompts.confirm("Go ahead?", yes=options.yes)
-    report_clusters_on_signal(context.records, cluster or find_reusable_cluster(context, planned.plan))
+    context.report_clusters_on_signal(name_of_cluster(context.records, context.clock, planned.plan, cluster))
     request = _train_request(context, source, planned, options, environ)
-    runs = context.context()
+    runs = context.backend_context()
     outcome = TrainingRun(runs, requester(context)).train(request)
     if options.json:
         context.screen.document(outcome.as_json())
@@ -137,7 +135,7 @@ def train_matrix(context: CliContext, source: PlanSource, axes: Sequence[Axis], 
         fail_fast=options.matrix.fail_fast,
         again=options.matrix.again,
     )
-    runs, owner = context.context(), requester(context)
+    runs, owner = context.backend_context(), requester(context)
     matrices = MatrixRunner(runs, TrainingRun(runs, owner), owner)
     start = matrices.start_progress(request)
     if start.missing:
@@ -149,7 +147,7 @@ def train_matrix(context: CliContext, source: PlanSource, axes: Sequence[Axis], 
         context.prompts.confirm("Go ahead?", yes=options.yes)
     else:
         context.screen.line("every combination has a result; to rerun them, add --again")
-    report_clusters_on_signal(context.records, matrices.cluster_name(start, request))
+    context.report_clusters_on_signal(matrices.cluster_name(start, request))
     outcome = matrices.run(request)
     csv = options.matrix.csv
     if csv is not None:

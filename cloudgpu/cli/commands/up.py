@@ -4,10 +4,9 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.app.runs.follow import check_new_nodes
-from cloudgpu.app.runs.stages import Stages
+from cloudgpu.app.runs.nodes import check_new_nodes
 from cloudgpu.cli.context import CliContext, command_context
-from cloudgpu.cli.options.shared import (
+from cloudgpu.cli.options import (
     Json,
     On,
     OptionalRecipe,
@@ -17,7 +16,7 @@ from cloudgpu.cli.options.shared import (
     Yes,
     with_option_groups,
 )
-from cloudgpu.cli.planning import select_plan_source, show_plan
+from cloudgpu.cli.planning import requester, select_plan_source, show_plan
 from cloudgpu.cli.render.cluster import (
     deletion_lines,
     provisioned_json,
@@ -25,10 +24,8 @@ from cloudgpu.cli.render.cluster import (
     provisioned_title,
     unfinished_json,
 )
-from cloudgpu.cli.requester import requester
 from cloudgpu.cli.terminal.interruption import reporting_partial_result
-from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
-from cloudgpu.run.progress import LogFolder
+from cloudgpu.run.progress import LogFolder, Stages
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.identifiers import require_cluster_name
 from cloudgpu.text import command
@@ -69,11 +66,11 @@ def up(
     cluster = require_cluster_name(name or planned.plan.recipe.name)
     show_plan(planned, cluster, context, chosen)
     context.prompts.confirm("Go ahead?", yes=yes)
-    backend_context, owner = context.context(), requester(context)
-    stages = Stages(context.clock, context.emit)
-    report_clusters_on_signal(context.records, cluster)
+    backend_context, owner = context.backend_context(), requester(context)
+    stages = Stages(context.clock, context.screen.emit)
+    context.report_clusters_on_signal(cluster)
     existed = context.records.last_known(cluster) is not None
-    context.emit(LogFolder(context.home.cluster(cluster).root))
+    context.screen.emit(LogFolder(context.home.cluster(cluster).root))
     with reporting_partial_result(lambda: unfinished_json(cluster, context.records.last_known(cluster), stages)):
         try:
             with stages.stage("provision"):

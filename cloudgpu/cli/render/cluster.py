@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from cloudgpu.app.clusters.delete_many import TeardownResults
-from cloudgpu.app.runs.stages import Stages
+from cloudgpu.app.cluster_deletion import TeardownResults
 from cloudgpu.backends.billing.costs import cluster_hourly_usd
 from cloudgpu.backends.lifecycle.results import DeletionResult, ProvisionedCluster
 from cloudgpu.cli.terminal.number_format import format_time, money
-from cloudgpu.cli.terminal.panel import Row
+from cloudgpu.cli.terminal.output import Row
 from cloudgpu.clock import utc_text
+from cloudgpu.run.progress import Stages
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.text import command, plural
 

@@ -1,10 +1,12 @@
-"""An error as text and as JSON."""
+"""An error as text and as JSON, and the line for a damaged record."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from cloudgpu.errors import CloudGpuError, HostKeyError, NoCapacityError
 
+UNREADABLE = "its record cannot be read"
 _ATTEMPT = re.compile(r"(\S+ \S+ \S+: [^:()]+ \([\w.]+\)): ")
 
 # Look up these attributes by name: a check for error classes of other packages would have to import the packages.
@@ -52,3 +54,8 @@ def short_attempt(tried: str) -> str:
 def _fingerprints(err: HostKeyError) -> list[str]:
     got = [f"got {err.got}"] if err.got else []
     return [*(f"expected {detail}" for detail in err.expected), *got]
+
+
+def damaged_line(name: str, reasons: Mapping[str, str]) -> str:
+    """Return the line for a record that cannot be read."""
+    return f"{name}  unknown: {reasons.get(name) or UNREADABLE}"

@@ -11,7 +11,7 @@ from cloudgpu.catalog.hardware import Gpu
 from cloudgpu.catalog.ranking import Offer, Replacement
 from cloudgpu.cli.render.gpus import availability_remark, format_price, format_price_age, offer_json
 from cloudgpu.cli.terminal.number_format import amount, money
-from cloudgpu.cli.terminal.panel import Row
+from cloudgpu.cli.terminal.output import Row
 from cloudgpu.cli.terminal.table import Column, Table, definition_lines
 from cloudgpu.cli.terminal.wrapping import wrap_paragraph
 from cloudgpu.text import command

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from cloudgpu.app.planning.local_files import UploadListing
 from cloudgpu.backends.billing.costs import cluster_hourly_usd, cost_items
-from cloudgpu.cli.render.hosts import host_lines, host_set_text
 from cloudgpu.cli.terminal.number_format import duration, format_time, relative_time
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
@@ -23,6 +23,13 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.text import plural, size_text
 
+_HOST_COLUMNS = (
+    Column("try", right=True),
+    Column("hosts", narrow="wrap"),
+    Column("pool", priority=1),
+    Column("GPUs of each"),
+    Column("USD/h", right=True),
+)
 _CANDIDATES = (
     Column("try", right=True),
     Column("type"),
@@ -307,3 +314,32 @@ def _warnings(plan: Plan) -> Iterator[str]:
     yield from (
         f"warning: {finding.message} [{finding.check}]" for finding in plan.findings if finding.severity == "warning"
     )
+
+
+def host_set_text(host_set: HostSet) -> str:
+    """Format a set of hosts as `2 hosts with 8 x V100 32 GiB each`."""
+    memory = f" {host_set.gpu_memory_gib.normalize():f} GiB" if host_set.gpu_memory_gib else ""
+    count = f"{len(host_set.hosts)} hosts" if len(host_set.hosts) > 1 else f"host {host_set.hosts[0]}"
+    each = " each" if len(host_set.hosts) > 1 else ""
+    return f"{count} with {host_set.gpus_per_node} x {host_set.gpu}{memory}{each}"
+
+
+def host_lines(sets: Sequence[HostSet], width: int | None = None) -> list[str]:
+    """Return the sets of hosts in a plan, in the order in which they will be tried."""
+    rows = [_host_row(place, host_set) for place, host_set in enumerate(sets, start=1)]
+    return Table(_HOST_COLUMNS, rows, "  ").lines(width)
+
+
+def _host_row(position: int, host_set: HostSet) -> tuple[str, ...]:
+    gpus = (
+        f"{host_set.gpus_per_node} of {host_set.of_gpus}"
+        if host_set.gpus_per_node < host_set.of_gpus
+        else f"all {host_set.of_gpus}"
+    )
+    return str(position), host_set.label, host_set.pool or "-", f"{gpus} {host_set.gpu}", _rate_text(host_set.rates)
+
+
+def _rate_text(rates: Sequence[Decimal | None]) -> str:
+    """Format the sum of hourly rates; `unknown` if any rate is unknown."""
+    known = [rate for rate in rates if rate is not None]
+    return "unknown" if len(known) < len(rates) else format_hourly_rate(sum(known, Decimal(0)))

@@ -8,7 +8,7 @@ from cloudgpu.app.runs.lost_nodes import what_is_lost
 from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.cli.render.error import short_attempt
 from cloudgpu.cli.terminal.number_format import duration, money
-from cloudgpu.cli.terminal.panel import Mood, Row
+from cloudgpu.cli.terminal.output import Mood, Row
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.run.metrics import Measured
@@ -18,7 +18,7 @@ from cloudgpu.targets import traits
 from cloudgpu.text import command, plural
 
 if TYPE_CHECKING:
-    from cloudgpu.app.runs.follow import FollowResult
+    from cloudgpu.app.runs.nodes import FollowResult
 
 _INTERRUPTED = 130
 _SHORT_S = 1.0

@@ -1,4 +1,4 @@
-"""Terminal output, colors and prompts. Only the signal handler writes to the terminal without this module.
+"""Terminal output, colors, plain panels, prompts. Only the signal handler writes to the terminal without this module.
 
 Lines contain untrusted text: tags, file names, messages from AWS, output of nodes. Renderers therefore return lines
 without escape sequences and mark colors with `ColoredText`. `Output` first makes the text printable and then adds
@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TextIO
 
 import typer
 
+from cloudgpu.cli.terminal.wrapping import wrap_paragraph
 from cloudgpu.text import printable
 
 Color = Literal["bold", "dim", "red", "green", "yellow", "cyan", "bold red", "bold green", "bold yellow"]
@@ -25,6 +26,9 @@ _PRINTABLE_BYTES = bytes([*b"\n\t", *range(0x20, 0x7F)])
 """ASCII characters that `printable` keeps, and the newlines that join lines."""
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 ProgressStyle = Literal["in-place", "lines", "verbose"]
+Row = tuple[str, str]
+"""A label and its text; an empty label continues the row above."""
+Mood = Literal["green", "red", "yellow"]
 
 
 def json_text(value: object) -> str:
@@ -204,3 +208,13 @@ def ask_for_text(question: str) -> str:
 def ask_for_hidden_text(question: str) -> str:
     """Ask for a line of text on the terminal without showing it."""
     return str(typer.prompt(printable(question), hide_input=True, err=True))
+
+
+def plain_panel(title: str, rows: Sequence[Row], columns: int) -> list[str]:
+    """Return the lines of the panel, wrapped and without a frame."""
+    label_width = max(len(label) for label, _ in rows)
+    lines = ["", title]
+    for label, text in rows:
+        head = f"  {label:<{label_width}}  "
+        lines += wrap_paragraph(head + text, columns, " " * len(head))
+    return lines

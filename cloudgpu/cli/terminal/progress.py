@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.cli.terminal.output import Color, ColoredText, Line
 from cloudgpu.engine.base import Event
-from cloudgpu.run import progress
 from cloudgpu.run.progress import (
     Activity,
     LogFolder,
@@ -19,7 +18,7 @@ from cloudgpu.run.progress import (
     ServiceAddress,
     StageChange,
 )
-from cloudgpu.text import size_text
+from cloudgpu.text import duration_text, size_text
 
 _MINUTE_S = 60
 _LEAST_S = 2.0
@@ -99,7 +98,7 @@ def _amount(activity: Activity) -> list[str]:
 
 
 def _time(activity: Activity, elapsed_s: float) -> str:
-    at_most = "" if activity.limit_s is None else f" of at most {progress.duration(activity.limit_s)}"
+    at_most = "" if activity.limit_s is None else f" of at most {duration_text(activity.limit_s)}"
     return f"{elapsed_text(elapsed_s)}{at_most}"
 
 

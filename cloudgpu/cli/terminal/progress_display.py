@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import IO, Final, TextIO
 
 from cloudgpu import files
-from cloudgpu.cli import failure_notes
-from cloudgpu.cli.open_resources import open_resources
+from cloudgpu.cli.command_end import add_failure_note, open_resources
 from cloudgpu.cli.terminal.live_view import LiveView
 from cloudgpu.cli.terminal.output import (
     Line,
@@ -112,7 +111,7 @@ class ProgressDisplay:
         if isinstance(event, LogFolder):
             self._log.open(event.path)
             if self._view is not None:  # in a pipe and with `verbose`, every message is shown
-                failure_notes.add("progress", partial(_progress_log_note, event.path / NAME))
+                add_failure_note("progress", partial(_progress_log_note, event.path / NAME))
         # The logs of the run keep the output of ranks, and the address of a service contains its token.
         elif not isinstance(event, RankLine | RankOutput | ServiceAddress):
             self._log.add(self._logged.lines(event))
@@ -159,7 +158,7 @@ class ProgressDisplay:
     def _show_region(self, *, active: bool) -> None:
         with self._display_lock:
             if active and self._display is None and self._view is not None:
-                from cloudgpu.cli.terminal.live_display import LiveDisplay  # noqa: PLC0415 - imports rich
+                from cloudgpu.cli.terminal.rich_drawing import LiveDisplay  # noqa: PLC0415 - imports rich
 
                 self._display = LiveDisplay(self._stream, self._view, colour=self._out.colour)
                 self._out.region = self._display

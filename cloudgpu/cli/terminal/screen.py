@@ -12,12 +12,14 @@ from cloudgpu.cli.terminal.output import (
     Color,
     ColoredText,
     Line,
+    Mood,
     Output,
     ProgressStyle,
+    Row,
     json_text,
+    plain_panel,
     suspend_region,
 )
-from cloudgpu.cli.terminal.panel import Mood, Row, plain_panel
 from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.text import printable
@@ -116,7 +118,7 @@ class Screen:
         if not self._out.is_terminal:
             self._out.lines(plain_panel(title, rows, self._out.columns))
             return
-        from cloudgpu.cli.terminal.frame import framed_panel  # noqa: PLC0415 - imports rich
+        from cloudgpu.cli.terminal.rich_drawing import framed_panel  # noqa: PLC0415 - imports rich
 
         self._out.lines(framed_panel(title, rows, mood, self._out.columns))
 

@@ -1,4 +1,4 @@
-"""Download file trees from a node: only differences, small files first, and each file is replaced atomically."""
+"""Download file trees from a node, and single files: only differences, small files first, each replaced atomically."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from typing import Any, Final
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.paths import unwritable_error
 from cloudgpu.ssh.base import OnBytes, ignore_bytes, node_label
+from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.transfer.glob import glob_regexes
 from cloudgpu.ssh.transfer.listing import (
     ListedEntry,
@@ -39,6 +40,12 @@ from cloudgpu.ssh.transfer.node_read import MOST_ENTRIES
 from cloudgpu.ssh.transfer.node_tree import MARK, Entry, entry_at, is_folder, same
 from cloudgpu.ssh.transfer.receive import DISK_FULL, DownloadDirectory, ReceiveStream, reserve_bytes
 from cloudgpu.text import plural, size_text
+
+_GET = """
+case "$1" in \\~/*) from=$HOME/${1#\\~/} ;; *) from=$1 ;; esac
+printf '\\036cloudgpu\\036'
+exec cat -- "$from"
+"""
 
 _LISTING_BYTES: Final = 1 << 30
 _LISTING_MESSAGE_BYTES: Final = 32 << 20
@@ -325,3 +332,18 @@ def _unsent(
         staging.drop(received)
         unsent.append(SkippedDownload(entry.path, f"cannot be read: {reason}"[:REASON_LENGTH], lost=True))
     return unsent
+
+
+def get_file(host: TransferConnection, path: str, to: Path) -> None:
+    """Download one file; `to` is written completely or not at all."""
+    running = host.start(RemoteCommand("sh", "-c", _GET, "sh", path))
+    try:
+        with DownloadDirectory(to.parent) as staging:
+            arriving = ReceiveStream(paced_output(running))
+            arriving.skip_past(MARK, within=NOISE_BYTES)
+            staging.receive_all(arriving.pieces())
+            if running.exit_code != 0:
+                raise broken(host, f"cannot read {path}", running)
+            staging.place(to.name)
+    except OSError as err:
+        raise unwritable_error(to, err) from err

@@ -25,6 +25,7 @@ _STALLED_S: Final = 300.0
 REASON_LENGTH: Final = 500
 _SENT_FROM: Final = b"# -- sent from here on --\n"
 _GUARD: Final = b'if __name__ == "__main__":'
+_LOADER = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'node_tree', 'exec'))"
 
 
 def _program() -> bytes:
@@ -35,7 +36,6 @@ def _program() -> bytes:
 
 
 _PROGRAM = _program()
-_LOADER = "import sys; exec(compile(sys.stdin.buffer.read(int(sys.argv[1])), 'node_tree', 'exec'))"
 
 
 class StartedCommand(Protocol):

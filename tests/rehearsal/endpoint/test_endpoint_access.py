@@ -17,7 +17,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from cloudgpu.cli.render.rehearsal import env_lines
+from cloudgpu.cli.commands.rehearsal import env_lines
 from cloudgpu.errors import RehearsalError
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client

@@ -268,7 +268,7 @@ class Sandbox:
         try:
             assert ledger.entries(state="open") == (), case
         finally:
-            ledger.dispose()
+            ledger.engine.dispose()
         files = {path for path in self.home.clusters.glob("*/*") if path.name != "lease.guard"} - self._abandoned_files
         if not recorded:
             self._abandoned_files |= files

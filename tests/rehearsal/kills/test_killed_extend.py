@@ -74,7 +74,7 @@ def stored_expiries(sandbox) -> StoredExpiries:
     try:
         (entry,) = ledger.entries(cluster="plain", state="open")
     finally:
-        ledger.dispose()
+        ledger.engine.dispose()
     tags = {row["tags"][TAG] for rows in sandbox.remaining_resources().values() for row in rows if TAG in row["tags"]}
     return StoredExpiries(
         timers(sandbox),

@@ -69,9 +69,9 @@ ALLOWED = {
     ("node/agent/leases/termination.py", "os.path.basename(folder)"),
     # constant variable names, followed by quoted values
     ("backends/aws/engines.py", "name"),
-    ("cli/render/rehearsal.py", "name"),
+    ("cli/commands/rehearsal/__init__.py", "name"),
     ("recipe/launch_rules.py", "name"),
-    ("cli/render/rehearsal.py", "' '.join(unset)"),
+    ("cli/commands/rehearsal/__init__.py", "' '.join(unset)"),
     # names of options in messages
     ("recipe/matrix.py", "name"),
     ("recipe/matrix.py", "axis.name"),

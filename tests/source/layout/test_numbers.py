@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parents[3] / "cloudgpu"
 GUARD = re.compile(r"\.(?:isdigit|isdecimal|isnumeric)\(\)")
 ALLOWED = {
-    "cli/options/shared.py": "one character, which is never converted",
+    "cli/options.py": "one character, which is never converted",
     "node/agent/gpus.py": "travels to the node; checks ASCII and the number of digits",
     "node/agent/gang/ranks.py": "bytes of the agent's own pipe",
     "node/agent/probe.py": "travels to the node; a failure is the documented ValueError",

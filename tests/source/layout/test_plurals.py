@@ -19,7 +19,7 @@ COUNTED = re.compile(rf"\0 (?!for |of |to |in |and |only |lists )(?:[a-z-]+ )?(?
 RANGE = re.compile(r"\b(?:nodes|ranks) are (?:\d+|\0) to \0")
 CONSTANT = re.compile(r"(?:\w+\.)?_?[A-Z][A-Z0-9_]*(?:\.days)?")
 CHECKED = {
-    "app/clusters/delete_many.py": "count",
+    "app/cluster_deletion.py": "count",
     "catalog/quotas.py": "letters",  # a family of instance types, not a count
     "backends/aws/clusters/create.py": "plan.nodes",  # more than one
     "backends/aws/sweep/sweep.py": "len(to_search)",  # all regions of an account
@@ -29,7 +29,7 @@ CHECKED = {
     "plan/checks/account_and_market.py": "nodes",
     "recipe/matrix.py": "count",
     "rehearsal/nodes/fleet.py": "LIMIT_DAYS",
-    "run/container_images.py": "len(agents)",
+    "run/containers.py": "len(agents)",
     "ssh/fanout.py": "nodes",
     "state/nodes.py": "len(saved)",
 }

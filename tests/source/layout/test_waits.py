@@ -24,8 +24,8 @@ OTHER_PROCESSES = (
 """Code on the nodes, in the server of the rehearsal cloud and in the provider of the Pulumi CLI."""
 
 ALLOWED = {
-    ("app/access/execute.py", "_all", "get"): "in the main thread, which a signal interrupts",
-    ("app/access/execute.py", "_stop_all", "get"): "after an interrupt, with a time limit",
+    ("app/execute.py", "_all", "get"): "in the main thread, which a signal interrupts",
+    ("app/execute.py", "_stop_all", "get"): "after an interrupt, with a time limit",
     ("app/planning/registry_images.py", "RegistryImages._within_time", "join"): "bounded by the limit of the lookup",
     ("app/runs/concurrency.py", "only_sender", "flock"): "in the main thread",
     ("app/runs/services.py", "Probe._connected", "get"): "in a daemon thread that no caller waits for",
@@ -52,12 +52,12 @@ ALLOWED = {
     ("run/log_store.py", "LogStore.add", "flock"): "held for the time of one write",
     ("run/metric_search.py", "_end", "wait"): "a process that has been killed",
     ("ssh/session.py", "CommandSession.output", "wait"): "short waits, with a check between them",
-    ("ssh/proxies.py", "_stop", "wait"): "in a daemon thread",
+    ("ssh/forwarding.py", "_stop", "wait"): "in a daemon thread",
     ("ssh/transfer/node_tree.py", "claim", "flock"): "travels to the node",
     ("ssh/transfer/receive.py", "DownloadDirectory.__enter__", "flock"): "a new file that only this process knows",
     ("ssh/transfer/receive.py", "_remove_unlocked", "flock"): "does not wait",
-    ("ssh/tunnel.py", "Tunnel._carry", "join"): "in a daemon thread",
-    ("ssh/tunnel.py", "Tunnel._serve", "wait"): "in a daemon thread",
+    ("ssh/forwarding.py", "Tunnel._carry", "join"): "in a daemon thread",
+    ("ssh/forwarding.py", "Tunnel._serve", "wait"): "in a daemon thread",
     ("state/catalog_snapshots.py", "CatalogSnapshots._locked", "flock"): "in the main thread",
     ("state/user_ssh_config.py", "SshFolder._locked", "flock"): "in the main thread",
     ("workers.py", "Workers.__exit__", "join"): "in the main thread; other threads are ended by their own caller",

@@ -376,7 +376,7 @@ class Cluster:
         return job
 
     def images(self, job: Job, login=None):
-        from cloudgpu.run.container_images import provide_image
+        from cloudgpu.run.containers import provide_image
 
         return provide_image(job.recipe.environment.container, self.agents, login, self.report)
 

@@ -13,7 +13,7 @@ ONE = ("--set", "resources.nodes=1", "--set", "resources.pool=dgx")
 LATE = """
 import subprocess
 from cloudgpu.cli.planning import plan_recipe
-from cloudgpu.cli.requester import requester
+from cloudgpu.cli.planning import requester
 from cloudgpu.cli.context import command_context
 from cloudgpu.errors import CapacityError
 
@@ -22,7 +22,7 @@ plan = plan_recipe(context, "tiny", [], offline=False).plan
 # Between the plan and the lease, another user leases the second host.
 subprocess.run({theirs!r}, check=True, cwd={folder!r}, env={env!r}, stdout=subprocess.DEVNULL)
 try:
-    context.context().clusters.create(plan, "late", requester(context))
+    context.backend_context().clusters.create(plan, "late", requester(context))
 except CapacityError as err:
     print(err.code, err.message)
 """

@@ -16,7 +16,7 @@ from cloudgpu.paths import Home
 from cloudgpu.recipe.loader import load, resolve
 from cloudgpu.run.agent import install_agent
 from cloudgpu.run.agent_messages import Chunk, Verdict
-from cloudgpu.run.container_images import provide_image
+from cloudgpu.run.containers import provide_image
 from cloudgpu.run.follow import follow
 from cloudgpu.run.job import Job
 from cloudgpu.run.log_store import LogStore

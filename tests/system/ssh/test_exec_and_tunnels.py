@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.access.execute import execute, shell_line
-from cloudgpu.app.access.ssh import ClusterNodes, build_entries, write_entries
+from cloudgpu.app.execute import execute, shell_line
+from cloudgpu.app.ssh import ClusterNodes, build_entries, write_entries
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError
 from cloudgpu.node import connected_command

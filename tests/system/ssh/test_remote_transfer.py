@@ -18,7 +18,7 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SshHost, connect
-from cloudgpu.ssh.transfer import transfer
+from cloudgpu.ssh.transfer import send as send_module
 from cloudgpu.ssh.transfer.listing import SkippedDownload
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 
@@ -248,7 +248,7 @@ def test_unreadable_file_fails_upload_without_changing_node(
     send(host, source)
     before = snapshot(sshd.home / "work")
     (source / "a b").write_bytes(b"new")
-    real = transfer.open_unbuffered
+    real = send_module.open_unbuffered
 
     def broken(path: Path) -> Any:
         if path.name == "a b":
@@ -256,7 +256,7 @@ def test_unreadable_file_fails_upload_without_changing_node(
         return real(path)
 
     with monkeypatch.context() as patched:
-        patched.setattr(transfer, "open_unbuffered", broken)
+        patched.setattr(send_module, "open_unbuffered", broken)
         with pytest.raises(StateError, match="a b: Input/output error"):
             send(host, source)
     assert snapshot(sshd.home / "work") == before
@@ -367,9 +367,7 @@ def test_malformed_node_response_is_reported(tmp_path: Path, start_sshd: Any, so
 
 def test_interrupted_upload_keeps_previous_file(host: SshHost, sshd: Sshd) -> None:
     host.put_bytes(b"old", "~/file")
-    from cloudgpu.ssh.transfer import transfer
-
-    short = host.try_run(RemoteCommand("sh", "-c", transfer._PUT, "sh", "~/file", "10", "600"), stdin=b"only 5")
+    short = host.try_run(RemoteCommand("sh", "-c", send_module._PUT, "sh", "~/file", "10", "600"), stdin=b"only 5")
     assert "interrupted" in short.stderr
     assert (sshd.home / "file").read_bytes() == b"old"
     assert not list(sshd.home.glob("*.part.*"))

@@ -25,7 +25,7 @@ from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.run.data.copies import RemoteFile, S3Service
+from cloudgpu.run.dataset_copies import RemoteFile, S3Service
 from cloudgpu.run.progress import Note
 from cloudgpu.state.record_store import RecordStore
 from tests.fake_host import FakeHost, ScriptedResult
@@ -432,7 +432,7 @@ def workspace(tmp_path: Path):
     ledger = open_ledger(f"sqlite:///{home.ledger_db}")
     clock = ManualClock(START)
     yield Workspace(ScriptedCloud(clock=clock), home, RecordStore(home), ledger, clock, [])
-    ledger.dispose()
+    ledger.engine.dispose()
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from email.utils import format_datetime
 import pytest
 
 from cloudgpu.app.images import ImageBaker, bake_cluster_name, delete_image
-from cloudgpu.app.runs.stages import Stages
 from cloudgpu.aws.session.session import ServerTime
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, retained_spending
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.cloud.resources import OwnImage
 from cloudgpu.errors import AuthError, CloudError, TeardownError, UsageError
+from cloudgpu.run.progress import Stages
 from cloudgpu.state.cluster_record import ClusterIdentity
 from tests.manual_clock import ManualClock
 from tests.unit.app.conftest import START

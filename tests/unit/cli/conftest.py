@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.clusters.status import ClusterStatus
+from cloudgpu.app.cluster_status import ClusterStatus
 from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.recipe.schema import Metric, Reference
 from cloudgpu.run.metrics import Measured

@@ -2,9 +2,9 @@
 
 import pytest
 
-from cloudgpu.cli.commands.rehearsal.conditions import read_prices, read_rows
+from cloudgpu.cli.commands.rehearsal import read_prices, read_rows
 from cloudgpu.cli.main import main
-from cloudgpu.cli.options.shared import integer_parser, option_seconds
+from cloudgpu.cli.options import integer_parser, option_seconds
 from cloudgpu.errors import UsageError
 
 DIGITS = ["٣", "1_0", "+5", "²", "0x10", "1e3", "9" * 5000]

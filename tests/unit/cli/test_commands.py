@@ -12,9 +12,10 @@ import pytest
 import typer
 
 from cloudgpu import errors
+from cloudgpu.app.planning.planner import name_of_cluster
 from cloudgpu.cli import main as boundary
 from cloudgpu.cli import planning as plan_request
-from cloudgpu.cli.commands.rehearsal.conditions import limit_lines, read_prices, read_rows, read_rules
+from cloudgpu.cli.commands.rehearsal import limit_lines, read_prices, read_rows, read_rules
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.main import app, main, split_remote_command
 from cloudgpu.cli.terminal.interruption import reporting_partial_result
@@ -215,7 +216,8 @@ def test_plan_finds_only_a_matching_running_cluster_for_reuse(cluster, now, caps
     assert main(["plan", "quickstart", "--offline"]) == 0
     assert "\na new cluster: 2 ranks" in capsys.readouterr().out
     plan = plan_request.plan_recipe(command_context(), "quickstart", [], offline=True).plan
-    assert plan_request.find_reusable_cluster(command_context(), plan) == ""
+    records, clock = command_context().records, command_context().clock
+    assert name_of_cluster(records, clock, plan) == ""
     up = changed(cluster, name="quickstart", expires_at=datetime.now(UTC) + timedelta(hours=1))
     for record, used in (
         (up, "quickstart"),
@@ -225,7 +227,8 @@ def test_plan_finds_only_a_matching_running_cluster_for_reuse(cluster, now, caps
         (changed(up, expires_at=up.identity.created_at), ""),
     ):
         command_context().records.save_cluster(record, now)
-        assert plan_request.find_reusable_cluster(command_context(), plan) == used
+        assert name_of_cluster(records, clock, plan) == used
+        assert name_of_cluster(records, clock, plan, "s1") == "s1"
 
 
 @pytest.mark.usefixtures("home")

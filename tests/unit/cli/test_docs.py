@@ -10,9 +10,9 @@ import typer
 
 from cloudgpu import errors
 from cloudgpu.app.runs.outcome import RunOutcome
+from cloudgpu.cli.commands.rehearsal import status_json
+from cloudgpu.cli.commands.status import run_rows
 from cloudgpu.cli.main import app
-from cloudgpu.cli.render.rehearsal import status_json
-from cloudgpu.cli.render.status import run_rows
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.client import NodeInfo, RehearsalStatus
 from tests.documentation import blocks_for

@@ -9,14 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.clusters.delete_many import TeardownResults
-from cloudgpu.app.runs.stages import Stages
+from cloudgpu.app.cluster_deletion import TeardownResults
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.main import main
 from cloudgpu.cli.render.cluster import deletions_json, deletions_lines
 from cloudgpu.cli.render.error import error_json
 from cloudgpu.errors import AuthError
+from cloudgpu.run.progress import Stages
 from cloudgpu.state.record_store import RecordStore
 from tests.cluster_records import changed
 from tests.manual_clock import ManualClock

@@ -7,11 +7,11 @@ import pytest
 import typer
 
 from cloudgpu.cli.commands.train_run import ask_for_secrets
-from cloudgpu.cli.options.shared import PlanOptions
-from cloudgpu.cli.options.train import EnvironmentOptions, SecretOption, secrets_in_files
+from cloudgpu.cli.options import PlanOptions
 from cloudgpu.cli.planning import select_plan_source
 from cloudgpu.cli.terminal.prompts import Prompts
 from cloudgpu.cli.terminal.screen import Screen
+from cloudgpu.cli.train_options import EnvironmentOptions, SecretOption, secrets_in_files
 from cloudgpu.errors import UsageError
 from cloudgpu.recipe.schema import Recipe
 

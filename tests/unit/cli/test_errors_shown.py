@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.runs.follow import FollowResult
+from cloudgpu.app.runs.nodes import FollowResult
 from cloudgpu.cli.render.error import detail_lines, error_json
 from cloudgpu.cli.render.run import report_final_state, show_outcome
 from cloudgpu.cli.terminal.output import Output

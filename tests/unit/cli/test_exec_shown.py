@@ -1,6 +1,6 @@
 """Text output of `exec`: identical node output is grouped."""
 
-from cloudgpu.app.access.execute import NodeOutcome
+from cloudgpu.app.execute import NodeOutcome
 from cloudgpu.cli.commands.nodes import line_printer, node_label, show_outcomes
 from cloudgpu.cli.terminal.screen import Screen
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cloudgpu.cli import failure_notes
 from cloudgpu.cli import main as boundary
+from cloudgpu.cli.command_end import add_failure_note, take_failure_notes
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.main import main
 from cloudgpu.clock import SystemClock
@@ -52,7 +52,7 @@ def test_clock_that_is_not_shifted_is_not_mentioned(home, monkeypatch, capsys):
 
 
 def test_notes_are_shown_once():
-    failure_notes.add("clock", lambda: "of an earlier command")
-    failure_notes.add("clock", lambda: "shifted")
-    assert list(failure_notes.take(5)) == ["shifted"]
-    assert list(failure_notes.take(5)) == []
+    add_failure_note("clock", lambda: "of an earlier command")
+    add_failure_note("clock", lambda: "shifted")
+    assert list(take_failure_notes(5)) == ["shifted"]
+    assert list(take_failure_notes(5)) == []

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 import cloudgpu.cli
 from cloudgpu import errors
-from cloudgpu.app.access.execute import NodeOutcome
+from cloudgpu.app.execute import NodeOutcome
 from cloudgpu.cli.commands.nodes import line_printer, show_outcomes
 from cloudgpu.cli.main import main
-from cloudgpu.cli.terminal.frame import framed_panel
-from cloudgpu.cli.terminal.output import Color, ColoredText, Output, ask, ask_for_text
-from cloudgpu.cli.terminal.panel import plain_panel
+from cloudgpu.cli.terminal.output import Color, ColoredText, Output, ask, ask_for_text, plain_panel
+from cloudgpu.cli.terminal.rich_drawing import framed_panel
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.run.progress import LogFolder, ProgressEvent
 from tests.source_code import nodes_of

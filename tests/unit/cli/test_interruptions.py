@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.clusters.status import NOTHING_RUNNING, StillRunning, storage_lines, swept_clusters_lines
+from cloudgpu.app.cluster_status import NOTHING_RUNNING, StillRunning, storage_lines, swept_clusters_lines
 from cloudgpu.backends.sweep.cluster_resources import ClusterResources
 from cloudgpu.cli import main
 from cloudgpu.cli.terminal import interruption

@@ -14,7 +14,7 @@ SCRIPT = """
 import sys
 from cloudgpu.run.progress import StageChange
 from cloudgpu.cli.main import interruptions
-from cloudgpu.cli.open_resources import open_resources
+from cloudgpu.cli.command_end import open_resources
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.run.progress import Activity, Note, RankLine
 

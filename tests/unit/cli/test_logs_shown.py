@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.app.runs.attach import RunWatcher
-from cloudgpu.app.runs.follow import FollowResult
+from cloudgpu.app.runs.nodes import FollowResult
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.main import main
 from cloudgpu.errors import ConnectError, UsageError
@@ -64,7 +64,7 @@ def nodes(tmp_path, monkeypatch, run):
 
     monkeypatch.setattr(RunWatcher, "logs", logs)
     monkeypatch.setattr("cloudgpu.cli.commands.runs.replace", lambda context, emit: SimpleNamespace(emit=emit))
-    monkeypatch.setattr(CliContext, "context", lambda _self, _target=None: Context())
+    monkeypatch.setattr(CliContext, "backend_context", lambda _self, _target=None: Context())
     return nodes
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from cloudgpu.cli.commands.train_run import check_matrix_options
 from cloudgpu.cli.main import main
-from cloudgpu.cli.options.shared import PlanOptions
-from cloudgpu.cli.options.train import MatrixOptions, TrainOptions
+from cloudgpu.cli.options import PlanOptions
+from cloudgpu.cli.train_options import MatrixOptions, TrainOptions
 from cloudgpu.errors import UsageError
 
 QUICKSTART = ["train", "quickstart", "--on", "rehearsal"]

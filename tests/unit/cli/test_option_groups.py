@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cloudgpu.cli.options.shared import (
+from cloudgpu.cli.options import (
     AssignmentOptions,
     PlanOptions,
     ProvisionOptions,

@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.app.runs.outcome import metric_json
 from cloudgpu.cli.render.run import exit_code, failure_lines, outcome_rows, outcome_title
-from cloudgpu.cli.terminal import frame, panel
+from cloudgpu.cli.terminal import output, rich_drawing
 from cloudgpu.cli.terminal.output import Output
 from cloudgpu.recipe.schema import Metric
 from cloudgpu.run.metrics import Measured
@@ -20,7 +20,7 @@ def written(lines, *, colour=False):
 
 
 def shown(outcome, columns=100):
-    return "\n".join(panel.plain_panel(outcome_title(outcome), outcome_rows(outcome), columns))
+    return "\n".join(output.plain_panel(outcome_title(outcome), outcome_rows(outcome), columns))
 
 
 def test_stages_that_are_all_short_are_not_summed_up_twice(outcome):
@@ -137,7 +137,7 @@ def test_failed_candidates_are_shown_with_short_errors(outcome):
 
 
 def drawn(title, rows, mood, columns, *, colour=False):
-    return written(frame.framed_panel(title, rows, mood, columns), colour=colour)
+    return written(rich_drawing.framed_panel(title, rows, mood, columns), colour=colour)
 
 
 def test_framed_panel_has_the_same_text_as_plain_panel(outcome):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.cli.options.shared import PlanOptions, ProvisionOptions
-from cloudgpu.cli.options.train import EnvironmentOptions, MatrixOptions, TrainOptions
+from cloudgpu.cli.options import PlanOptions, ProvisionOptions
 from cloudgpu.cli.planning import PlanSource, repeated_options, select_plan_source
+from cloudgpu.cli.train_options import EnvironmentOptions, MatrixOptions, TrainOptions
 from cloudgpu.errors import UsageError
 
 

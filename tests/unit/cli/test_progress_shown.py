@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from cloudgpu.cli import failure_notes
+from cloudgpu.cli.command_end import take_failure_notes
 from cloudgpu.cli.terminal.output import Output
 from cloudgpu.cli.terminal.progress import STAGES, ProgressPrinter, installer_line, resource_words, shorten_aws_error
 from cloudgpu.cli.terminal.progress_display import ProgressDisplay
@@ -144,7 +144,7 @@ def test_failed_command_names_the_progress_log_if_its_messages_were_not_kept_on_
     display = ProgressDisplay(Output(stream), stream, style)
     display.emit(LogFolder(tmp_path / "lab"))
     note = f"all progress messages are in {tmp_path / 'lab' / 'progress.log'}"
-    assert list(failure_notes.take(5)) == ([note] if named else [])
+    assert list(take_failure_notes(5)) == ([note] if named else [])
     display.emit(LogFolder(tmp_path / "lab"))
     (tmp_path / "lab" / "progress.log").unlink()  # the deletion of a cluster removes it
-    assert list(failure_notes.take(5)) == []
+    assert list(take_failure_notes(5)) == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.cli.options.shared import expand_retry_option, option_seconds
+from cloudgpu.cli.options import expand_retry_option, option_seconds
 from cloudgpu.errors import UsageError
 
 

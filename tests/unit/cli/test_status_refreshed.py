@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from cloudgpu.app.clusters.status import ClusterStatus, refresh_all
+from cloudgpu.app.cluster_status import ClusterStatus, refresh_all
 from cloudgpu.errors import RehearsalError
 from tests.cluster_records import changed
 from tests.manual_clock import ManualClock

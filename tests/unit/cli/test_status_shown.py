@@ -7,17 +7,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.clusters.status import list_cluster_statuses, refresh
-from cloudgpu.app.runs.stages import Stages
+from cloudgpu.app.cluster_status import list_cluster_statuses, refresh
 from cloudgpu.backends.lifecycle.results import DeletionResult, ProvisionedCluster
+from cloudgpu.cli.commands.rehearsal import status_json
+from cloudgpu.cli.commands.rehearsal import status_lines as rehearsal_lines
+from cloudgpu.cli.commands.status import run_lines, run_rows, status_lines
 from cloudgpu.cli.render.cluster import deletion_lines, provisioned_json, provisioned_rows, provisioned_title
-from cloudgpu.cli.render.rehearsal import status_json
-from cloudgpu.cli.render.rehearsal import status_lines as rehearsal_lines
-from cloudgpu.cli.render.status import run_lines, run_rows, status_lines
-from cloudgpu.cli.terminal import panel
+from cloudgpu.cli.terminal import output
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal.client import NodeInfo, RehearsalClient, RehearsalStatus
+from cloudgpu.run.progress import Stages
 from cloudgpu.state.record_store import RecordStore
 from tests.cluster_records import changed
 from tests.manual_clock import ManualClock
@@ -110,7 +110,7 @@ def test_runs_are_listed_with_age_and_result(run, now):
 def test_provisioned_cluster_panel_shows_login_train_and_delete_commands(cluster):
     standing = ProvisionedCluster(cluster, Inventory("s1", (NODE,)), made=True)
     assert (
-        "\n".join(panel.plain_panel(provisioned_title(standing), provisioned_rows(standing), 100))
+        "\n".join(output.plain_panel(provisioned_title(standing), provisioned_rows(standing), 100))
         == """
 cluster s1 is running (simulated)
   nodes    2 x p3dn.24xlarge in us-east-1c

@@ -15,13 +15,13 @@ from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.catalog import load
 from cloudgpu.catalog.snapshot_changes import Change
-from cloudgpu.cli.commands import catalog, image, matrix, quota, recipe
+from cloudgpu.cli.commands import catalog, hosts, image, matrix, quota, recipe, rehearsal, status
 from cloudgpu.cli.commands.doctor import diagnostic_lines
 from cloudgpu.cli.commands.plan import offers_lines
 from cloudgpu.cli.commands.rehearsal import fault
 from cloudgpu.cli.commands.storage import storage_lines
 from cloudgpu.cli.main import main
-from cloudgpu.cli.render import hosts, plan, rehearsal, status
+from cloudgpu.cli.render import plan
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.cloud.resources import OwnImage
 from cloudgpu.hosts.host import HostsFile, Jump, OwnHost
@@ -262,7 +262,7 @@ def test_plan_on_hosts():
         of_gpus=8,
     )
     sets = [pair, replace(pair, hosts=("green",), rates=(Decimal("0.75"),), gpus_per_node=4, pool="")]
-    check("plan-on-hosts", lambda width: hosts.host_lines(sets, width))
+    check("plan-on-hosts", lambda width: plan.host_lines(sets, width))
 
 
 def test_offers():

@@ -10,13 +10,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cloudgpu.app.clusters import status
+from cloudgpu.app import cluster_status
 from cloudgpu.app.planning import plan_files
 from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.snapshot import CatalogSnapshot, merge_snapshots, parse_snapshot, to_document
 from cloudgpu.catalog.snapshot_changes import apply_snapshot, unknown_gpus
-from cloudgpu.cli.render import status as show_status
+from cloudgpu.cli.commands import status as show_status
 from cloudgpu.engine.config import RoleGrants
 from cloudgpu.engine.direct import journal
 from cloudgpu.engine.direct.journal_state import Intent, Meta
@@ -80,7 +80,7 @@ def _cluster(content: bytes) -> None:
 def _clusters_shown(content: bytes) -> None:
     written("home/clusters/lab/cluster.json", content)
     records = RecordStore(_home())
-    shown = status.list_cluster_statuses(records, NOW)
+    shown = cluster_status.list_cluster_statuses(records, NOW)
     assert len(shown) == 1
     if shown[0].state == "damaged":
         with suppress(NewerFormatError):

@@ -1,6 +1,6 @@
 """Fuzz targets for input that the rehearsal commands and server read first: leftover files, scripts, bodies."""
 
-from cloudgpu.cli.commands.rehearsal.conditions import read_rules
+from cloudgpu.cli.commands.rehearsal import read_rules
 from cloudgpu.errors import NewerFormatError, RehearsalError
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client

@@ -9,7 +9,7 @@ from typing import Any
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.transfer import fetch, git_files, glob, node_program, transfer
+from cloudgpu.ssh.transfer import fetch, git_files, glob, node_program, send
 from cloudgpu.ssh.transfer.listing import SkippedDownload
 from cloudgpu.ssh.transfer.node_tree import MARK, Entry, RefusedError, take_entries
 from tests.unit.fuzz.conformity import conforms
@@ -61,7 +61,7 @@ def _transfer_listing(host: Any, answer: Any) -> None:
 
 def _transfer_plan(host: Any, answer: Any) -> None:
     del answer
-    wanted, extra = transfer._plan(host, [_ENTRY], "/a")
+    wanted, extra = send._plan(host, [_ENTRY], "/a")
     conforms(int, extra)
     assert all(entry == _ENTRY for entry in wanted)
 

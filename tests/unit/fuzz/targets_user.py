@@ -12,9 +12,9 @@ from unittest import mock
 
 from hypothesis import strategies as st
 
-from cloudgpu.app.access.execute import parse_node_indices
-from cloudgpu.app.access.tunnels import parse_port_forwards
+from cloudgpu.app.execute import parse_node_indices
 from cloudgpu.app.runs import datasets
+from cloudgpu.app.tunnels import parse_port_forwards
 from cloudgpu.backends.hosts import backend, create, scan
 from cloudgpu.backends.hosts.delete import HostTeardown
 from cloudgpu.backends.hosts.nodes import (
@@ -27,8 +27,8 @@ from cloudgpu.backends.hosts.nodes import (
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.gpu_spec import find_spec_mismatch, parse_gib, types_for_spec, why_no_such_gpu
 from cloudgpu.cli.commands.clusters import _parse_expiry
-from cloudgpu.cli.options.train import read_env_file
 from cloudgpu.cli.terminal.number_format import duration
+from cloudgpu.cli.train_options import read_env_file
 from cloudgpu.decoding import decode_as
 from cloudgpu.errors import CloudGpuError, RecipeError, RemoteCommandError
 from cloudgpu.hosts.host import HostSeen, HostsFile, OwnHost
@@ -50,8 +50,7 @@ from cloudgpu.run.agent_messages import (
     first_offset_since,
     stored_times,
 )
-from cloudgpu.run.container_images import _node_image, _read
-from cloudgpu.run.containers import NodeImage
+from cloudgpu.run.containers import NodeImage, _node_image, _read
 from cloudgpu.run.job import recipe_of
 from cloudgpu.run.metrics import Metrics
 from cloudgpu.run.node_health import Health, _ready

@@ -126,7 +126,7 @@ NOT_ATTACKED = {
     "rehearsal/server/main.py:_create_http_server": OWN,
     "rehearsal/session_plugin.py:main": WIRED,
     "ssh/handshake.py:_private_key": WIRED,
-    "run/data/s3_transfers.py:_dataset": OTHER,
+    "run/s3_transfers.py:_dataset": OTHER,
 }
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from cloudgpu.launch.environment import network_environment, rank_environment
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.launch.ranks import LaunchContext
+from cloudgpu.launch.ranks import LaunchInputs
 from cloudgpu.recipe.schema import Recipe
 
 NODE = Node(
@@ -20,7 +20,7 @@ RECIPE = Recipe.model_validate(
         "environment": {"env": {"CUDA_VISIBLE_DEVICES": "0", "NCCL_SOCKET_IFNAME": "eth7"}},
     }
 )
-CONTEXT = LaunchContext("tiny-1", "/w", "python3", 23456, {}, "/w/outputs", run_dir="/r")
+CONTEXT = LaunchInputs("tiny-1", "/w", "python3", 23456, {}, "/w/outputs", run_dir="/r")
 PAIR = Inventory("x", (NODE, replace(NODE, index=1)))
 
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from cloudgpu.launch.inventory import Inventory, Node, default_local_port, loopback_address
 from cloudgpu.launch.launchers import launch, with_services
-from cloudgpu.launch.ranks import LaunchContext
+from cloudgpu.launch.ranks import LaunchInputs
 from cloudgpu.recipe.schema import Recipe
 
 NODE = Node(0, "i-0", "203.0.113.1", 22, "ubuntu", ("SHA256:x",), "10.0.0.2", "p3dn.24xlarge", "us-east-1c", "V100", 2,
             simulated=False)  # fmt: skip
 REAL = Inventory("c", (NODE, replace(NODE, index=1, instance_id="i-1", private_address="10.0.0.3")))
 SHARED = replace(NODE, private_address="127.9.8.7", simulated=True)
-CTX = LaunchContext("web-7f3a", "/w", "/envs/a/bin/python", 23456, {}, "/w/outputs", run_dir="/r")
+CTX = LaunchInputs("web-7f3a", "/w", "/envs/a/bin/python", 23456, {}, "/w/outputs", run_dir="/r")
 BOARD = {
     "name": "board",
     "command": "-m tensorboard.main --host {service.address} --port {service.port} --logdir {outputs}/{lr}",

@@ -10,14 +10,14 @@ from cloudgpu.errors import RecipeError, UsageError
 from cloudgpu.launch.environment import gang_port, master_port
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.launchers import launch, launcher, torchrun
-from cloudgpu.launch.ranks import LaunchContext
+from cloudgpu.launch.ranks import LaunchInputs
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.text_rules import LAUNCHER_VARIABLES
 
 RESERVED = LAUNCHER_VARIABLES["torchrun"]
 GOLDEN = Path(__file__).parent / "golden"
 
-CTX = LaunchContext(
+CTX = LaunchInputs(
     run_id="digits-7f3a",
     workdir="/home/ubuntu/work",
     interpreter="/envs/abc/bin/python",

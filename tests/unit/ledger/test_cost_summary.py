@@ -376,7 +376,7 @@ def as_format_4(ledger: Ledger) -> None:
             connection.exec_driver_sql(f"DROP TABLE {table}")
         connection.exec_driver_sql("DROP INDEX run_ended_at")
         connection.exec_driver_sql("UPDATE cloudgpu_ledger SET version = 4")
-    ledger.dispose()
+    ledger.engine.dispose()
 
 
 def filled(ledger: Ledger, make_spending: Callable[..., Any]) -> None:
@@ -417,7 +417,7 @@ def test_format_5_summary_is_replaced(ledger, ledger_path: Path, make_spending):
         connection.exec_driver_sql("DROP TABLE cost_summary")
         connection.exec_driver_sql("CREATE TABLE cost_summary (entry_id VARCHAR(200) PRIMARY KEY)")
         connection.exec_driver_sql("UPDATE cloudgpu_ledger SET version = 5")
-    ledger.dispose()
+    ledger.engine.dispose()
     with open_ledger(f"sqlite:///{ledger_path}") as updated:
         assert not is_complete(updated)
         updated.close("e3", after(minutes=30))

@@ -101,7 +101,7 @@ def test_foreign_file_is_rejected_unchanged_and_closed(tmp_path: Path, monkeypat
 def test_damaged_ledger_raises_error(ledger, ledger_path: Path, make_spending):
     for number in range(300):
         ledger.open(make_spending(f"e{number}"))
-    ledger.dispose()
+    ledger.engine.dispose()
     whole = ledger_path.read_bytes()
     ledger_path.write_bytes(whole[:4096] + b"\xa5" * (len(whole) - 4096))
     with pytest.raises(LedgerError, match="damaged"), open_ledger(f"sqlite:///{ledger_path}") as damaged:
@@ -109,7 +109,7 @@ def test_damaged_ledger_raises_error(ledger, ledger_path: Path, make_spending):
 
 
 def test_newer_ledger_format_is_rejected(ledger, ledger_path: Path):
-    ledger.dispose()
+    ledger.engine.dispose()
     with sqlite3.connect(ledger_path) as direct:
         direct.execute("INSERT INTO cloudgpu_ledger (version) VALUES (99)")
     direct.close()

@@ -136,7 +136,7 @@ def test_entries_persist_after_reopening_ledger(ledger, ledger_path: Path, make_
     ledger.open(make_spending())
     ledger.launched("e1", ["i-1", "i-2"], noon)
     before = ledger.entries()
-    ledger.dispose()
+    ledger.engine.dispose()
     with open_ledger(f"sqlite:///{ledger_path}") as again:
         assert again.entries() == before
         again.open(make_spending("e2"))
@@ -195,7 +195,7 @@ def test_extension_moves_expiry_of_open_entry_and_latest_wins(ledger, make_spend
 
 def test_format_1_ledger_is_upgraded_and_keeps_entries(ledger, ledger_path: Path, make_spending, noon):
     ledger.open(make_spending("e1"))
-    ledger.dispose()
+    ledger.engine.dispose()
     with sqlite3.connect(ledger_path) as direct:
         direct.execute("DROP TABLE extended")
         direct.execute("DROP TABLE beside")

@@ -20,10 +20,9 @@ from cloudgpu.node.agent.containers import run_container
 from cloudgpu.node.bootstrap import _EXTEND, bootstrap_script, image_cleanup_script, pack_script
 from cloudgpu.node.mounts import DataMount, build_mount_order
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run import agent, stage
-from cloudgpu.run.data import copies
+from cloudgpu.run import agent, dataset_copies, stage
 from cloudgpu.ssh.base import Result
-from cloudgpu.ssh.transfer import transfer
+from cloudgpu.ssh.transfer import fetch, send
 from gpu_cluster.user_data import expiry_hook
 from tests.unit.launch.test_every_launcher import CASES as LAUNCHES
 from tests.unit.launch.test_every_launcher import HERE
@@ -83,7 +82,7 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
     "cloudgpu/node/bootstrap.py: _UNPACKER": tuple(pack_script(bootstrap_script(kind)) for kind in KINDS.values()),
     "infra/gpu_cluster/user_data.py: _EXPIRY": (expiry_hook(datetime(2026, 11, 22, 3, 4, 5, tzinfo=UTC)),),
     "cloudgpu/node/bootstrap.py: _EXTEND": (_EXTEND,),
-    "cloudgpu/app/runs/follow.py: agent.home": (image_cleanup_script(),),
+    "cloudgpu/app/runs/nodes.py: agent.home": (image_cleanup_script(),),
     "cloudgpu/app/runs/lost_nodes.py: script": recorded(lost_nodes.bootstrap_log),
     "cloudgpu/backends/hosts/prepare.py: command": tuple(
         line for tools in prepare._COMMANDS.values() for lines in tools.values() for line in lines
@@ -110,12 +109,12 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
     "cloudgpu/run/containers.py: PLUGIN_SCRIPT": (transport.PLUGIN_SCRIPT,),
     "cloudgpu/run/stage.py: _ENTER": (stage._ENTER,),
     "cloudgpu/run/agent.py: _PATHS_SCRIPT": (agent._PATHS_SCRIPT,),
-    "cloudgpu/run/data/copies.py: '&& test -w'": recorded(copies.create_user_directory, "/data/sets of all"),
-    "cloudgpu/run/data/copies.py: '&& sudo -n chown \"$(id -u):$(id -g)\"'": recorded(
-        copies.create_user_directory, "/data/sets of all"
+    "cloudgpu/run/dataset_copies.py: '&& test -w'": recorded(dataset_copies.create_user_directory, "/data/sets of all"),
+    "cloudgpu/run/dataset_copies.py: '&& sudo -n chown \"$(id -u):$(id -g)\"'": recorded(
+        dataset_copies.create_user_directory, "/data/sets of all"
     ),
-    "cloudgpu/ssh/transfer/transfer.py: _GET": (transfer._GET,),
-    "cloudgpu/ssh/transfer/transfer.py: _PUT": (transfer._PUT,),
+    "cloudgpu/ssh/transfer/fetch.py: _GET": (fetch._GET,),
+    "cloudgpu/ssh/transfer/send.py: _PUT": (send._PUT,),
 }
 """Shell text by the place in the code that sends it."""
 

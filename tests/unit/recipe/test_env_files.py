@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.cli.options.train import read_env_file
+from cloudgpu.cli.train_options import read_env_file
 from cloudgpu.errors import UsageError
 
 GOOD = r"""

@@ -15,7 +15,7 @@ from cloudgpu.catalog.compatibility import software
 from cloudgpu.launch.containers import DockerEngine
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.launchers import launch, with_services
-from cloudgpu.launch.ranks import HOSTFILE, LaunchContext, NodeLaunch
+from cloudgpu.launch.ranks import HOSTFILE, LaunchInputs, NodeLaunch
 from cloudgpu.recipe import loader
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.containers import NodeImage, NodeRunPaths, container_start_fields, exec_prefixes
@@ -52,7 +52,7 @@ def started(name: str) -> str:
     repository = wanted.environment.container.image.partition(":")[0]
     image = NodeImage(f"{repository}@sha256:{'0' * 64}", "id", "d", (), DockerEngine())
     enter = exec_prefixes(job.run_id, dict.fromkeys(range(count), image), place.workdir)
-    ctx = LaunchContext(job.run_id, place.workdir, "python3", 23456, {}, f"{place.workdir}/outputs",
+    ctx = LaunchInputs(job.run_id, place.workdir, "python3", 23456, {}, f"{place.workdir}/outputs",
                         run_dir=place.run_dir, enter=enter)  # fmt: skip
     gang = with_services(launch(wanted, inventory, ctx), wanted, inventory, ctx)
     return "\n".join(of_node(job, node, image, place, gang[node.index]) for node in nodes)

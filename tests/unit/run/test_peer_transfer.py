@@ -6,7 +6,7 @@ from math import ceil, log
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.run.data.copies import transfer_rounds
+from cloudgpu.run.dataset_copies import transfer_rounds
 from cloudgpu.ssh.keys import generate_certificate
 
 

@@ -10,7 +10,7 @@ from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
 from cloudgpu.run.collect import collect
-from cloudgpu.run.data.copies import RemoteFile
+from cloudgpu.run.dataset_copies import RemoteFile
 from cloudgpu.run.job import Job
 from cloudgpu.run.local_files import without_data
 from cloudgpu.run.metrics import Metrics

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.app.runs.finish import with_final_status
-from cloudgpu.app.runs.follow import FollowResult
+from cloudgpu.app.runs.nodes import FollowResult
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import RunPaths

@@ -2,9 +2,9 @@
 
 import json
 
+from cloudgpu.run import s3_transfers
 from cloudgpu.run.collect import collect
-from cloudgpu.run.data import s3_transfers
-from cloudgpu.run.data.copies import S3Service
+from cloudgpu.run.dataset_copies import S3Service
 from tests.fake_host import ScriptedResult
 from tests.unit.run.test_staging import agents, job
 

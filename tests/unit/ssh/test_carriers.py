@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.errors import ConnectError, HostKeyError
+from cloudgpu.ssh.forwarding import CarryingCommand, ProgramCarrier, bastion
 from cloudgpu.ssh.keys import fingerprint
-from cloudgpu.ssh.proxies import CarryingCommand, ProgramCarrier, bastion
 
 BLOB = base64.b64encode(b"\x00\x00\x00\x0bssh-ed25519\x00\x00\x00 " + bytes(range(32))).decode()
 PIN = fingerprint(base64.b64decode(BLOB))

@@ -21,7 +21,7 @@ from cloudgpu.ssh.transfer.listing import SkippedDownload, validate_entry, valid
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.ssh.transfer.node_read import FOLLOWS, SKIPPED
 from cloudgpu.ssh.transfer.node_tree import MARK
-from cloudgpu.ssh.transfer.transfer import send_tree
+from cloudgpu.ssh.transfer.send import send_tree
 
 NODE = Node(0, "i-0", "127.0.0.1", 22, "lea", ("SHA256:x",), "127.0.0.1", "p3.2xlarge", "us-east-1a", "V100", 1, True)
 

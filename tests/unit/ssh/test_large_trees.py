@@ -16,7 +16,7 @@ from cloudgpu.ssh.transfer.listing import SkippedDownload
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.ssh.transfer.node_read import FOLLOWS, PARTS_FOLLOW
 from cloudgpu.ssh.transfer.node_tree import EXTENT, MARK
-from cloudgpu.ssh.transfer.transfer import send_tree
+from cloudgpu.ssh.transfer.send import send_tree
 from tests.unit.ssh.test_fetching import (
     LocalNode,
     Output,

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from cloudgpu.errors import ConnectError, StateError, UsageError
-from cloudgpu.ssh.tunnel import Tunnel, listen_on_loopback, listen_on_next_free_port
+from cloudgpu.ssh.forwarding import Tunnel, listen_on_loopback, listen_on_next_free_port
 
 
 class Far:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cloudgpu.app.clusters.status import list_cluster_statuses
+from cloudgpu.app.cluster_status import list_cluster_statuses
 from cloudgpu.app.planning import plan_files as plan_file
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import StateError, UsageError

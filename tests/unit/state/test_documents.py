@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.clusters.status import list_cluster_statuses
+from cloudgpu.app.cluster_status import list_cluster_statuses
 from cloudgpu.backends.quota_headroom import QUOTAS, QuotaHeadroom
 from cloudgpu.errors import NewerFormatError, StateError
 from cloudgpu.state import user_ssh_config

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import sys
-import cloudgpu.app.clusters.status
+import cloudgpu.app.cluster_status
 from cloudgpu.paths import Home
 from cloudgpu.state import documents, nodes, run_records, storage_records, user_ssh_config
 from cloudgpu.state.record_store import RecordStore

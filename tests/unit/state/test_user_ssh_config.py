@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.access.ssh import ClusterEntries, write_entries
+from cloudgpu.app.ssh import ClusterEntries, write_entries
 from cloudgpu.backends.lifecycle.deletion import remove_local_record
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home

@@ -21,8 +21,8 @@ from cloudgpu.engine.direct.deployment import WatchedClock
 from cloudgpu.errors import CloudGpuError, ConnectError, SshSetupError, ThrottledError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.fanout import TerminatedNodeError, run_on_all, wait_for_all
+from cloudgpu.ssh.forwarding import CarryingCommand, ProgramCarrier
 from cloudgpu.ssh.keys import generate_key_pair
-from cloudgpu.ssh.proxies import CarryingCommand, ProgramCarrier
 from cloudgpu.workers import Workers
 from tests.fake_host import FakeHost
 

@@ -8,9 +8,9 @@ import typer
 
 from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.backends.rehearsal import start_rehearsal
-from cloudgpu.cli.commands.rehearsal import conditions
+from cloudgpu.cli.commands import rehearsal
 from cloudgpu.cli.context import command_context
-from cloudgpu.cli.options.shared import Json
+from cloudgpu.cli.options import Json
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.errors import UsageError
@@ -156,4 +156,4 @@ def read_given(rows: list[str]) -> dict[str, str]:
     return {name: value for name, _, value in (row.partition("=") for row in rows)}
 
 
-app.command("rules")(conditions.faults)
+app.command("rules")(rehearsal.faults)

@@ -237,7 +237,7 @@ def test_run_killed_before_ranks_were_recorded_is_closed_and_rerun(harness, monk
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("cloudgpu.app.runs.follow.FollowedRun.connect", die)
+        patch.setattr("cloudgpu.app.runs.nodes.RunNodes.connect", die)
         with pytest.raises(Killed):
             harness.run()
     run_id = harness.record.rows[0].run_id

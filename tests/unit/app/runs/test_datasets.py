@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.app.runs.datasets import check_checkpoint, dataset_lister, put_rehearsal_objects
 from cloudgpu.errors import BadRequestError, RecipeError
 from cloudgpu.recipe.schema import Data
-from cloudgpu.run.data.copies import RemoteFile
+from cloudgpu.run.dataset_copies import RemoteFile
 
 
 def dataset(**more):

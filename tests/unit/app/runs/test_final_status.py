@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.app.runs.finish import with_final_status
-from cloudgpu.app.runs.follow import FollowResult
+from cloudgpu.app.runs.nodes import FollowResult
 from cloudgpu.recipe.schema import Metric
 from cloudgpu.run.agent_messages import Verdict
 from cloudgpu.run.metrics import Measured

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.runs.follow import FollowedRun
+from cloudgpu.app.runs.nodes import RunNodes
 from cloudgpu.errors import (
     CapacityError,
     CloudError,
@@ -18,7 +18,7 @@ from cloudgpu.errors import (
     RemoteCommandError,
     TeardownError,
 )
-from cloudgpu.run.data import prepare
+from cloudgpu.run import dataset_staging
 from tests.fake_host import ScriptedResult
 
 
@@ -274,7 +274,7 @@ class TestInterrupts:
 
     def test_ctrl_c_while_starting_leaves_the_run_attachable(self, workspace, gang, training, watching, monkeypatch):
         released = []
-        monkeypatch.setattr(prepare, "release_datasets", lambda *_: released.append("datasets"))
+        monkeypatch.setattr(dataset_staging, "release_datasets", lambda *_: released.append("datasets"))
         gang.before["start"] = self.ctrl_c
         outcome = training()
         assert outcome.record.state == "running"
@@ -375,7 +375,7 @@ def test_hint_after_failed_gate_does_not_name_deleted_cluster(workspace, trainin
         hint = "read bootstrap.log; delete the cluster with `cloudgpu down`, then run `cloudgpu train` again"
         raise RemoteCommandError("node 0 is not ready: no GPU", hint=hint)
 
-    monkeypatch.setattr(FollowedRun, "gate", failing)
+    monkeypatch.setattr(RunNodes, "gate", failing)
     with pytest.raises(RemoteCommandError) as caught:
         training()
     (run,) = workspace.records.runs()

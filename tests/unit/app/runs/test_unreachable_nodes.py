@@ -6,9 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.app.runs.datasets import has_checkpoint
-from cloudgpu.app.runs.lost_nodes import Interruptions, describe_notice, what_is_lost
-from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
+from cloudgpu.app.runs.lost_nodes import Interruptions, UnreachableNodes, describe_notice, has_checkpoint, what_is_lost
 from cloudgpu.errors import AuthError, BadRequestError, CloudError, ConnectError
 from cloudgpu.run.agent_messages import SpotNotice
 from cloudgpu.state.run_records import RunRecord

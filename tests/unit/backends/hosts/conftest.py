@@ -19,7 +19,7 @@ from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
 from cloudgpu.run.progress import Note
-from cloudgpu.ssh.host_key import ShownKey
+from cloudgpu.ssh.connection import ShownKey
 from cloudgpu.state.record_store import RecordStore
 from tests.fake_host import FakeHost, ScriptedResult
 from tests.manual_clock import ManualClock
@@ -221,7 +221,7 @@ def make_lab(tmp_path):
         return Lab(home, RecordStore(home), ledger, clock, hosts, machines)
 
     yield make
-    ledger.dispose()
+    ledger.engine.dispose()
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ def test_missing_ledger_rows_are_restored_from_the_record(lab, tmp_path):
     assert deleted.usd == Decimal(12)
     restored = "restored missing ledger rows from the cluster's record: red@demo, blue@demo"
     assert any(restored in note for note in lab.notes)
-    lab.ledger.dispose()
+    lab.ledger.engine.dispose()
 
 
 def test_node_is_running_while_its_lease_exists(lab):

@@ -5,7 +5,7 @@ import pytest
 from cloudgpu.backends.hosts.prepare import InstallStep, find_missing_components, plan_install_steps, run_install_steps
 from cloudgpu.backends.hosts.scan import scan
 from cloudgpu.catalog import load
-from cloudgpu.cli.render.hosts import check_lines
+from cloudgpu.cli.commands.hosts import check_lines
 from cloudgpu.errors import HostKeyError, RemoteCommandError, UsageError
 from cloudgpu.hosts.host import HostSeen
 from tests.unit.backends.hosts.conftest import GPUS, V100, host

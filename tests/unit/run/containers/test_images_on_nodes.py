@@ -14,7 +14,7 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.recipe.launch_rules import flag_problems, hides_the_system
 from cloudgpu.recipe.launch_sections import Container, Environment
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.container_images import provide_image
+from cloudgpu.run.containers import provide_image
 from cloudgpu.run.registry_logins import RegistryLogin, registry_login
 from tests.fake_host import FakeHost, ScriptedResult
 from tests.manual_clock import ManualClock

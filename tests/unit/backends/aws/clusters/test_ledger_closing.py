@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.app.clusters.status import list_cluster_statuses
+from cloudgpu.app.cluster_status import list_cluster_statuses
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.session.session import ServerTime
 from cloudgpu.backends.aws.clusters.ledger_rows import record_node_ends

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.access import ssh
-from cloudgpu.app.access.authorization import authorize_if_possible
+from cloudgpu.app import ssh
+from cloudgpu.app.cluster_status import authorize_if_possible
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, ConnectError, HostKeyError

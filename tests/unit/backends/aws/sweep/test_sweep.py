@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.app.clusters.status import list_cluster_statuses
+from cloudgpu.app.cluster_status import list_cluster_statuses
 from cloudgpu.backends.aws.sweep.sweep import AccountSweep
 from cloudgpu.backends.sweep.plan import SweepRequest, sweep_error
 from cloudgpu.engine.lease import ClusterLease

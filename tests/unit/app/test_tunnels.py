@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.access.tunnels import (
+from cloudgpu.app.runs.services import RunService
+from cloudgpu.app.tunnels import (
     OpenTunnel,
     PortForward,
     describe_tunnel,
@@ -14,7 +15,6 @@ from cloudgpu.app.access.tunnels import (
     parse_port_forwards,
     service_ports,
 )
-from cloudgpu.app.runs.services import RunService
 from cloudgpu.errors import ConnectError, HostKeyError, SshSetupError, StateError, UsageError
 from cloudgpu.recipe.launch_sections import Endpoint
 from cloudgpu.ssh.connection import SilentPortError

@@ -59,11 +59,11 @@ class S3Service:
 
     Attributes:
         region: Region of the bucket; empty for the nodes' region.
-        endpoint: URL of an S3-compatible service; empty for AWS.
+        endpoint_url: URL of an S3-compatible service; empty for AWS.
     """
 
     region: str = ""
-    endpoint: str = ""
+    endpoint_url: str = ""
 
 
 Files = Callable[["Data"], Sequence[RemoteFile]]

@@ -1,21 +1,24 @@
-"""Circumstances that may explain why a command failed. They are shown below its error."""
+"""What `main` does when a command ends: close the resources that it opened, and show what may explain its failure."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 from cloudgpu.errors import BudgetError, PlanError, UsageError
 
+open_resources = ExitStack()
+"""The resources that the command has opened. They belong to the process, which runs one command at a time."""
 _CAUSED_BY_INPUT = frozenset({UsageError.exit_code, BudgetError.exit_code, PlanError.exit_code})
-_sources: dict[str, Callable[[], str]] = {}
+_notes: dict[str, Callable[[], str]] = {}
 
 
-def add(name: str, note: Callable[[], str]) -> None:
+def add_failure_note(name: str, note: Callable[[], str]) -> None:
     """Register a function that returns a note, or an empty string. The last function of a name applies."""
-    _sources[name] = note
+    _notes[name] = note
 
 
-def take(exit_code: int) -> Iterator[str]:
+def take_failure_notes(exit_code: int) -> Iterator[str]:
     """Yield the notes for a command with this exit code, and forget them. An error in the user's input has none."""
-    notes = list(_sources.values())
-    _sources.clear()
+    notes = list(_notes.values())
+    _notes.clear()
     if exit_code and exit_code not in _CAUSED_BY_INPUT:
         yield from filter(None, (note() for note in notes))

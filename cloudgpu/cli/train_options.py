@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cloudgpu.cli import completion
-from cloudgpu.cli.options.shared import Json, On, OptionalRecipe, PlanOptions, ProvisionOptions, Verbose, Yes
+from cloudgpu.cli.options import Json, On, OptionalRecipe, PlanOptions, ProvisionOptions, Verbose, Yes
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SAVE_AS_UTF8, SETTINGS_BYTES, NotUtf8Error, read_text
 from cloudgpu.text import command

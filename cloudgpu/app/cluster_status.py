@@ -24,6 +24,7 @@ from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError
 from cloudgpu.launch.inventory import ALIVE_STATES
 from cloudgpu.ledger.entry import LedgerEntry
+from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.state.run_records import RunRecord
@@ -363,3 +364,16 @@ def _refreshed(
         # A failure for one cluster must not prevent querying the other clusters.
         return replace(cluster, state="unknown", problem=err.message)
     return refreshed
+
+
+def authorize_if_possible(context: Context, record: ClusterRecord) -> ClusterRecord:
+    """Authorize SSH from the caller's address, and return the updated record.
+
+    If that fails, emit a note and return the record unchanged.
+    """
+    try:
+        check_identity(record, context.backend)
+        return context.clusters.authorize(record)
+    except CloudGpuError as err:
+        context.emit(Note(f"cannot authorize SSH from your address to cluster {record.name}: {err.message}"))
+        return record

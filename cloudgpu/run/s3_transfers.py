@@ -13,7 +13,7 @@ from cloudgpu.node.mounts import s3_endpoint
 from cloudgpu.recipe.schema import Checkpoint, Data, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import FINISH_UPLOAD, START_UPLOAD, Agent, count_field, run_on_agents
-from cloudgpu.run.data.copies import DistributionSettings, Files, RemoteFile, S3Service, Services, download_files_to
+from cloudgpu.run.dataset_copies import DistributionSettings, Files, RemoteFile, S3Service, Services, download_files_to
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.fanout import run_on_all
@@ -95,7 +95,7 @@ def bucket_request(to: str, agent: Agent, service: S3Service) -> dict[str, Any]:
         "bucket": source.place,
         "prefix": source.path,
         "region": region,
-        "endpoint": service.endpoint or s3_endpoint(region),
+        "endpoint": service.endpoint_url or s3_endpoint(region),
     }
 
 

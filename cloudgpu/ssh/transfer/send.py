@@ -1,4 +1,4 @@
-"""Send file trees to a node, and transfer single files. Only differences are sent; each file is replaced atomically."""
+"""Send file trees and single files to a node. Only differences are sent; each file is replaced atomically."""
 
 import contextlib
 import os
@@ -7,7 +7,6 @@ from pathlib import Path
 
 from cloudgpu.errors import StateError
 from cloudgpu.files import open_unbuffered
-from cloudgpu.paths import unwritable_error
 from cloudgpu.ssh.base import OnBytes, ignore_bytes
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.transfer.node_program import (
@@ -24,8 +23,7 @@ from cloudgpu.ssh.transfer.node_program import (
     verb_command,
 )
 from cloudgpu.ssh.transfer.node_read import extents, portable_entry, stored_bytes
-from cloudgpu.ssh.transfer.node_tree import EXTENT, MARK, Entry, is_folder
-from cloudgpu.ssh.transfer.receive import DownloadDirectory, ReceiveStream
+from cloudgpu.ssh.transfer.node_tree import EXTENT, Entry, is_folder
 
 _CHUNK_BYTES = 1 << 20
 _ROUNDS = 3
@@ -38,11 +36,6 @@ trap 'rm -f -- "$part"' EXIT
 cat > "$part" || exit 1
 [ "$(wc -c < "$part")" -eq "$2" ] || { echo "the transfer was interrupted" >&2; exit 1; }
 chmod "$3" "$part" && mv -f -- "$part" "$to"
-"""
-_GET = """
-case "$1" in \\~/*) from=$HOME/${1#\\~/} ;; *) from=$1 ;; esac
-printf '\\036cloudgpu\\036'
-exec cat -- "$from"
 """
 
 
@@ -145,21 +138,6 @@ def put_bytes(host: TransferConnection, content: bytes, path: str, *, mode: int)
     result = host.try_run(command, stdin=content)
     if not result.ok:
         raise failed(host, f"cannot write {path}", result.exit_code, result.tail())
-
-
-def get_file(host: TransferConnection, path: str, to: Path) -> None:
-    """Download one file; `to` is written completely or not at all."""
-    running = host.start(RemoteCommand("sh", "-c", _GET, "sh", path))
-    try:
-        with DownloadDirectory(to.parent) as staging:
-            arriving = ReceiveStream(paced_output(running))
-            arriving.skip_past(MARK, within=NOISE_BYTES)
-            staging.receive_all(arriving.pieces())
-            if running.exit_code != 0:
-                raise broken(host, f"cannot read {path}", running)
-            staging.place(to.name)
-    except OSError as err:
-        raise unwritable_error(to, err) from err
 
 
 def send_tree(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.app.access.execute import NodeOutcome, as_json, exit_code, parse_node_indices, shell_line
+from cloudgpu.app.execute import NodeOutcome, as_json, exit_code, parse_node_indices, shell_line
 from cloudgpu.errors import UsageError
 
 

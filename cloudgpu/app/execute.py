@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.app.access.ssh import ConnectionsByNode
+from cloudgpu.app.ssh import ConnectionsByNode
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError, UsageError
 from cloudgpu.node import connected_command

@@ -14,8 +14,8 @@ from cloudgpu.backends.node_connections import NodeCarriers
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import AuthError, ConnectError, HostKeyError, StateError, UsageError
 from cloudgpu.launch.inventory import Node
+from cloudgpu.ssh.forwarding import CarryingCommand, ProgramCarrier
 from cloudgpu.ssh.openssh import ssh_argv
-from cloudgpu.ssh.proxies import CarryingCommand, ProgramCarrier
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.app.clusters.delete_many import ClusterSelection, delete_clusters, select_clusters
+from cloudgpu.app.cluster_deletion import ClusterSelection, delete_clusters, select_clusters
 from cloudgpu.backends.billing.cost_ledger import LenientLedger
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, LedgerError, TeardownError, UsageError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.app.access.ssh import parse_node_and_command
+from cloudgpu.app.ssh import parse_node_and_command
 from cloudgpu.errors import UsageError
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.access.ssh import find_cluster_nodes
+from cloudgpu.app.ssh import find_cluster_nodes
 from cloudgpu.errors import BusyError, UsageError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home

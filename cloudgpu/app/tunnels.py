@@ -60,7 +60,7 @@ def service_ports(services: Sequence[RunService], cluster: str) -> list[str]:
     if not services:
         message = f"no port specified, and no service is running on cluster {cluster}"
         raise UsageError(message, hint=f"specify a port, for example {command('cloudgpu', 'tunnel', cluster, '8888')}")
-    return [str(service.endpoint.port) for service in services]
+    return [str(service.spec.port) for service in services]
 
 
 def parse_port_forwards(texts: Sequence[str], local: int | None = None) -> tuple[PortForward, ...]:
@@ -108,7 +108,7 @@ def open_tunnels(host: SshHost, forwards: Sequence[PortForward], emit: Emit) -> 
 
 def describe_tunnel(tunnel: OpenTunnel, cluster: str, node: int, served: Sequence[RunService] = ()) -> str:
     """Describe an open tunnel in one line, including the service that listens on its remote port, if any."""
-    service = next((known for known in served if known.endpoint.port == tunnel.remote), None)
+    service = next((known for known in served if known.spec.port == tunnel.remote), None)
     what = f"port {tunnel.remote} on node {node} of cluster {cluster}"
     if service is None:
         return f"127.0.0.1:{tunnel.local} forwards to {what}"

@@ -1,4 +1,4 @@
-"""Connect to a cluster's nodes and check them; stage and start a run, follow it, and download its outputs."""
+"""The connected nodes of a run: check them, stage and start the run there, follow it, and download its outputs."""
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -7,10 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloudgpu.app.runs.concurrency import BusyNodes, only_sender
-from cloudgpu.app.runs.lost_nodes import Interruptions, is_spot, save_logs_of_failed_nodes, terminated_node_lines
+from cloudgpu.app.runs.lost_nodes import (
+    Interruptions,
+    UnreachableNodes,
+    is_spot,
+    save_logs_of_failed_nodes,
+    terminated_node_lines,
+)
 from cloudgpu.app.runs.services import ServiceProbes, require_free_ports, services_of, token_variables
-from cloudgpu.app.runs.stages import Stages
-from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.node_boot import record_checked_nodes
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
@@ -18,20 +22,19 @@ from cloudgpu.errors import CloudGpuError, ConnectError
 from cloudgpu.launch.environment import sets_own_log, watches_network
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.node.bootstrap import image_cleanup_script
-from cloudgpu.run import node_health
+from cloudgpu.run import node_health, s3_transfers
 from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
-from cloudgpu.run.agent_messages import Chunk, SpotNotice, Verdict
+from cloudgpu.run.agent_messages import Chunk, Verdict
 from cloudgpu.run.collect import Collected, collect
-from cloudgpu.run.data import s3_transfers
-from cloudgpu.run.data.copies import Files
-from cloudgpu.run.data.prepare import release_datasets_on_failure
-from cloudgpu.run.data.s3_transfers import start_checkpoint_upload
+from cloudgpu.run.dataset_copies import Files
+from cloudgpu.run.dataset_staging import release_datasets_on_failure
 from cloudgpu.run.follow import copy_output, follow
 from cloudgpu.run.job import Job, recipe_of
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.metrics import Measured, Metrics
-from cloudgpu.run.progress import REBOOT_S, MetricValue, Note, RankOutput
+from cloudgpu.run.progress import MetricValue, Note, RankOutput, Stages
 from cloudgpu.run.registry_logins import RegistryLogin
+from cloudgpu.run.s3_transfers import start_checkpoint_upload
 from cloudgpu.run.stage import NO_SECRETS, Staged, send_workdir, stage, stage_images
 from cloudgpu.run.start import container_line, describe_gang, rank_launches, start
 from cloudgpu.run.transport import NodeTransport, RunNetwork
@@ -64,14 +67,14 @@ class FollowResult:
     """Seconds from the start of the first rank to the end of the last, by the clocks of the nodes; None if unknown."""
 
 
-class FollowedRun:
-    """A run on the nodes of one inventory. Leaving the context disconnects from the nodes; the ranks keep running."""
+class RunNodes:
+    """The nodes of one inventory. Leaving the context disconnects from them; the ranks keep running."""
 
     def __init__(self, context: Context, stages: Stages, *, logs: Path | None = None) -> None:
         """Prepare the connection.
 
         Args:
-            context: Context of the command.
+            context: The command's context.
             stages: Receives the duration of every stage.
             logs: Folder of the run, for the logs of nodes that fail; None for the folder of the cluster.
         """
@@ -83,7 +86,7 @@ class FollowedRun:
         self._inventory = Inventory("", ())
         self._started = self._stopping = False
 
-    def __enter__(self) -> "FollowedRun":
+    def __enter__(self) -> "RunNodes":
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -121,7 +124,7 @@ class FollowedRun:
     def _install_agent(self, host: Host) -> Agent:
         """Install the agent. A node that may still be at its first boot may reboot in between, so this is retried."""
         clock = self._context.clock
-        deadline = clock.monotonic() + (0 if host.node.own or host.node.booted else REBOOT_S)
+        deadline = clock.monotonic() + (0 if host.node.own or host.node.booted else node_health.REBOOT_S)
         while True:
             try:
                 return install_agent(host)
@@ -287,8 +290,10 @@ class FollowedRun:
                     self._emit_lines(services.shown(item), metrics, alone=alone)
                 elif isinstance(item, Verdict):
                     verdict = item
+                elif isinstance(item, NodeTransport):
+                    network.add(item)
                 else:
-                    _take_report(item, network, interruptions)
+                    interruptions.add(item)
         except ConnectError as err:
             # As long as a node is running, the run may continue.
             if not unreachable.all_terminated():
@@ -361,13 +366,6 @@ def _metrics_of_stored_output(record: RunRecord, logs: LogStore) -> Metrics:
     return metrics
 
 
-def _take_report(report: NodeTransport | SpotNotice, network: RunNetwork, interruptions: Interruptions) -> None:
-    if isinstance(report, NodeTransport):
-        network.add(report)
-    else:
-        interruptions.add(report)
-
-
 def _shortened(line: str) -> str:
     if len(line) <= _LONGEST_SHOWN:
         return line
@@ -388,7 +386,7 @@ def check_new_nodes(context: Context, provisioned: ProvisionedCluster, stages: S
     if not unchecked or provisioned.inventory.head.own:
         return
     try:
-        with FollowedRun(context, stages) as nodes:
+        with RunNodes(context, stages) as nodes:
             nodes.connect(provisioned.inventory)
             nodes.gate()
     except CloudGpuError as err:

@@ -15,7 +15,7 @@ from cloudgpu.node.mounts import DataMount, build_mount_order
 from cloudgpu.recipe.schema import Data
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, run_on_agents
-from cloudgpu.run.data.copies import (
+from cloudgpu.run.dataset_copies import (
     DistributionSettings,
     PeerAddress,
     RemoteFile,
@@ -35,7 +35,7 @@ from cloudgpu.run.progress import Note, Report, report_transfer
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import run_on_all
 from cloudgpu.ssh.transfer.node_tree import is_folder
-from cloudgpu.ssh.transfer.transfer import manifest_of
+from cloudgpu.ssh.transfer.send import manifest_of
 from cloudgpu.text import plural, size_text
 
 
@@ -180,7 +180,7 @@ def mount_request(dataset: Data, run_id: str, agent: Agent, service: S3Service) 
         region=service.region or agent.host.node.zone[:-1],
         writable=dataset.writable,
         client=dataset.client,
-        endpoint=dataset.endpoint or service.endpoint,
+        endpoint=dataset.endpoint or service.endpoint_url,
         options=dataset.options,
         within_s=int(dataset.within),
     )

@@ -1,6 +1,6 @@
 """`status` shows what it cannot determine as unknown, without hiding anything else."""
 
-from cloudgpu.app.clusters.status import list_cluster_statuses, refresh
+from cloudgpu.app.cluster_status import list_cluster_statuses, refresh
 from cloudgpu.errors import CloudError
 
 

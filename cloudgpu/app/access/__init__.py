@@ -1,1 +1,0 @@
-"""Connect to the nodes of a cluster: SSH, exec and tunnels."""

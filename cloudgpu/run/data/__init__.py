@@ -1,1 +1,0 @@
-"""Transfer datasets, checkpoints and outputs to and from the nodes."""
