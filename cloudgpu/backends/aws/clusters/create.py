@@ -16,7 +16,6 @@ from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh, update_in_p
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
 from cloudgpu.backends.aws.clusters.verified_deletion import delete_by_journal
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling, name_in_use_error
-from cloudgpu.backends.billing.cost_ledger import lenient
 from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
 from cloudgpu.backends.lifecycle.credential_wait import CredentialWait
 from cloudgpu.backends.lifecycle.deletion import delete_after_failure
@@ -101,7 +100,7 @@ class Provisioning:
         self._context = context
         self._requester = requester
         self._billing = ClusterBilling(context)
-        self._teardown = Teardown(replace(context, ledger=lenient(context.ledger)))
+        self._teardown = Teardown(context)
         self._attempts = CandidateLauncher(context, requester.public_key)
 
     def up(

@@ -15,7 +15,6 @@ from cloudgpu.backends.aws.clusters.ledger_rows import record_node_ends, restore
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh
 from cloudgpu.backends.aws.engines import stack_of
 from cloudgpu.backends.base import ClusterOperations
-from cloudgpu.backends.billing.cost_ledger import lenient
 from cloudgpu.backends.billing.missing_rows import rows_of
 from cloudgpu.backends.lifecycle.launch_request import Requester, new_record
 from cloudgpu.backends.lifecycle.results import DeletionResult, ExtensionResult, ProvisionedCluster, ResourceForecast
@@ -61,7 +60,7 @@ class CloudClusters(ClusterOperations):
 
     def delete(self, name: str, default_region: str) -> DeletionResult:
         """Delete a cluster and verify by a tag search that nothing is left."""
-        return Teardown(replace(self.context, ledger=lenient(self.context.ledger))).down(name, default_region)
+        return Teardown(self.context).down(name, default_region)
 
     def extend(
         self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None

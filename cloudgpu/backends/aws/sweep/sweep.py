@@ -10,13 +10,11 @@ from functools import partial
 
 from cloudgpu.backends.aws.account import AwsAccount, CloudContext
 from cloudgpu.backends.aws.clusters.delete import Teardown
-from cloudgpu.backends.aws.clusters.tag_search import has_token
 from cloudgpu.backends.aws.clusters.verified_deletion import DeletionPlan, VerifiedDeletion
 from cloudgpu.backends.aws.storage.cloud import retained_storage
 from cloudgpu.backends.aws.storage.manage import StorageManager
 from cloudgpu.backends.aws.sweep.classification import LocalCluster, RegionSearch, SweepFindings, classify, is_open
 from cloudgpu.backends.base import ImageStore
-from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.billing.cost_ledger import CostLedger, check_ledger
 from cloudgpu.backends.lifecycle.cluster_lease import cluster_lease
 from cloudgpu.backends.storage import RetainedResource
@@ -28,7 +26,7 @@ from cloudgpu.backends.sweep.plan import (
     retained_image,
 )
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.cloud.resources import CLUSTER_TAG, GLOBAL, TaggedResource
+from cloudgpu.cloud.resources import CLUSTER_TAG, GLOBAL
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Emit, Note, report_count
@@ -167,7 +165,6 @@ class AccountSweep:
         self._query = SweepQuery(
             context.cloud, images, context.ledger, context.records, partial(_is_busy, context), context.emit
         )
-        self._billing = ClusterBilling(context)
         self._default_region = default_region
         self._unsaved: list[str] = []
         """A message for each record that could not be updated so far."""
@@ -225,16 +222,11 @@ class AccountSweep:
 
         Storage is deleted after all clusters, and IAM resources only if the sweep searched IAM.
         """
-
-        def has_its_token(resource: TaggedResource) -> bool:
-            return has_token(resource, cluster.token)
-
         return DeletionPlan(
             cluster.cluster,
             tuple(region for region in cluster.regions if region != GLOBAL),
-            deletes=has_its_token,
-            bills=has_its_token,
-            rows=lambda: self._billing.rows_of(cluster.cluster, cluster.token),
+            "token",
+            cluster.token,
             in_iam=GLOBAL in cluster.regions,
             with_storage=False,
         )
