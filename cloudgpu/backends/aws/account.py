@@ -110,7 +110,7 @@ class AwsAccount:
         self.storage = AwsStorage(self.session, self._engines, clock, simulated)
         self.images = AwsImages(self.session, self.time, clock)
         self.catalog = AwsCatalog(self.session, self.regions, clock)
-        self.queries = AwsQueries(self.session, settings.region)
+        self.queries = AwsQueries(self.session, settings.region, self.regions)
         self.registry_login = RegistryLogins(self.session, clock)
 
     def account(self) -> str:
@@ -135,7 +135,10 @@ class AwsAccount:
         return self.query_any_region(tag_search.enabled_regions)
 
     def query_any_region(self, query: Callable[[Session], _T]) -> _T:
-        """Run an account-wide query in the configured region and, if the query fails, in other regions."""
+        """Run an account-wide query in the configured region and, if the query fails, in other regions.
+
+        Calls in a region that is not enabled fail as if the credentials were invalid.
+        """
         try:
             return query(self.session(self._settings.region))
         except CloudError as err:

@@ -117,10 +117,12 @@ class AwsQueries:
 
     Attributes:
         region: The region for all queries that do not name another one.
+        regions: Function that returns every region that is enabled for the account.
     """
 
     session: SessionOf
     region: str
+    regions: Callable[[], Sequence[str]]
 
     @property
     def _here(self) -> Session:
@@ -159,19 +161,6 @@ class AwsQueries:
             return self.region in enabled_regions(self._here.in_region(ENABLED_EVERYWHERE))
         except CloudGpuError:
             return None
-
-    def regions(self) -> Sequence[str]:
-        """Return every region that is enabled for the account.
-
-        Calls in a region that is not enabled fail as if the credentials were invalid, so another region is asked then.
-        """
-        try:
-            return enabled_regions(self._here)
-        except CloudError as err:
-            try:
-                return enabled_regions(self.session(ENABLED_EVERYWHERE))
-            except CloudError:
-                raise err from None
 
     def dataset(self, url: str) -> DatasetSeen:
         """Return a summary of the objects under an S3 URL. If the lookup fails, the result is `unknown`."""

@@ -313,7 +313,7 @@ class VerifiedDeletion:
         if plan.with_storage and plan.record is not None:
             if plan.record.placement.region not in failures:
                 with failures.guard(plan.record.placement.region):
-                    outcome = storage.end(plan.record)
+                    outcome = storage.delete_marked(plan.record)
         elif plan.with_storage and searched:
             with failures.guard(searched[0]):
                 outcome = storage.delete_unrecorded(plan.name, searched)

@@ -89,7 +89,9 @@ def test_storage_stays_while_nodes_may_use_it(workspace, make, monkeypatch, regi
     moved(workspace, make)
     failing(workspace, region)
     seen = []
-    monkeypatch.setattr(ClusterStorage, "end", lambda _, record: seen.append(record.name) or NO_STORAGE_OUTCOME)
+    monkeypatch.setattr(
+        ClusterStorage, "delete_marked", lambda _, record: seen.append(record.name) or NO_STORAGE_OUTCOME
+    )
     with pytest.raises(TeardownError):
         workspace.teardown.down("demo", "us-east-1")
     assert seen == ended

@@ -55,7 +55,7 @@ def steps(workspace, monkeypatch):
     watch(workspace.cloud, "search", lambda _, found: "found" if found else NOTHING_LEFT)
     watch(ScriptedEngine, "destroy", lambda *_: "journal")
     watch(type(workspace.ledger), "close", lambda *_: "ledger")
-    watch(ClusterStorage, "end", lambda *_: "storage")
+    watch(ClusterStorage, "delete_marked", lambda *_: "storage")
     watch(ClusterStorage, "delete_unrecorded", lambda *_: "storage")
     watch(RecordStore, "forget_cluster", lambda *_: "record")
     return seen
