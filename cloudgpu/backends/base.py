@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cloudgpu.backends.node_connections import NodeCarriers
     from cloudgpu.backends.quota_headroom import QuotaCloud
     from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedResource, StorageRequest
-    from cloudgpu.backends.sweep.plan import SweepPlan, SweepRequest, SweepResult
+    from cloudgpu.backends.sweep import SweepPlan, SweepRequest, SweepResult
     from cloudgpu.catalog import Catalog
     from cloudgpu.catalog.snapshot import TypeFacts
     from cloudgpu.clock import Clock

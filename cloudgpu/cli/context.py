@@ -10,9 +10,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.environment import BackendEnvironment, caller_environ, user_known_hosts
+from cloudgpu.backends.environment import ApiCallLog, BackendEnvironment, caller_environ, user_known_hosts
 from cloudgpu.backends.factory import BUCKET_TARGET, open_backend
 from cloudgpu.cli import failure_notes
 from cloudgpu.cli.open_resources import open_resources
@@ -29,8 +28,8 @@ from cloudgpu.targets import Target, as_target, is_simulated
 
 if TYPE_CHECKING:
     from cloudgpu.backends.base import Backend
+    from cloudgpu.backends.billing.cluster_billing import MissingRows
     from cloudgpu.backends.billing.cost_ledger import CostLedger, LenientLedger
-    from cloudgpu.backends.billing.missing_rows import MissingRows
     from cloudgpu.catalog import Catalog
     from cloudgpu.ledger.report import CostReport, ReportQuery
     from cloudgpu.run.progress import Emit
@@ -122,7 +121,7 @@ class CliContext:
 
     def missing_rows(self) -> tuple[MissingRows, ...]:
         """Return the recorded clusters and storage of which the ledger lacks rows."""
-        from cloudgpu.backends.billing.missing_rows import find_gaps  # noqa: PLC0415 - see the class
+        from cloudgpu.backends.billing.cluster_billing import find_gaps  # noqa: PLC0415 - see the class
 
         return find_gaps(self.records, self.storage_records.all(), lambda: self.ledger)
 

@@ -9,8 +9,8 @@ from cloudgpu.app.planning import plan_files
 from cloudgpu.app.planning.plan_files import PlanInputs, StoredPlan
 from cloudgpu.app.planning.planner import Planned, PlanRequest, Preflight, make_plan, plan_error
 from cloudgpu.app.planning.registry_images import RegistryImages
+from cloudgpu.backends.lifecycle.existing_cluster import matches
 from cloudgpu.backends.lifecycle.launch_request import Requester
-from cloudgpu.backends.lifecycle.reuse import matches
 from cloudgpu.cli.context import CliContext
 from cloudgpu.cli.options.shared import PlanOptions, option_words
 from cloudgpu.cli.options.train import SECRETS, EnvironmentOptions, TrainOptions, secrets_in_files

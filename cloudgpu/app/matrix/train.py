@@ -23,8 +23,8 @@ from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_l
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.train import TrainingRun, check_feasible
 from cloudgpu.backends.base import Context
+from cloudgpu.backends.lifecycle.existing_cluster import matches, require_all_nodes_running
 from cloudgpu.backends.lifecycle.launch_request import Requester
-from cloudgpu.backends.lifecycle.reuse import matches, require_all_nodes_running
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, CloudGpuError, LedgerError, StateError, UsageError
 from cloudgpu.plan.plan import Plan

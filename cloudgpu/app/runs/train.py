@@ -13,9 +13,9 @@ from cloudgpu.app.runs.services import follow_stage, stops_on_interrupt
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.lifecycle.credential_wait import CredentialWait
+from cloudgpu.backends.lifecycle.existing_cluster import matches
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
-from cloudgpu.backends.lifecycle.reuse import matches
 from cloudgpu.errors import CloudGpuError, RecipeError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.launchers import launcher

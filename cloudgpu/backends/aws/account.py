@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Final, TypeVar
 
-from cloudgpu.aws import prices_and_quotas
+from cloudgpu.aws import prices_and_quotas, s3
 from cloudgpu.aws.ec2 import billing_times, instances, machine_images, named_resources, ssh_access, subnets, tag_search
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.ec2.instances import Instance
@@ -15,14 +15,12 @@ from cloudgpu.aws.ec2.tagged_types import SHUTDOWN_S, SearchResult
 from cloudgpu.aws.ec2.tagging import add_missing_tags
 from cloudgpu.aws.session.recording import recorder_for
 from cloudgpu.aws.session.session import ApiCall, CloudEndpoint, RegionSessions, ServerTime, Session, connect
-from cloudgpu.aws.storage import s3
-from cloudgpu.backends.api_log import ApiCallLog
-from cloudgpu.backends.aws.addresses import own_address
 from cloudgpu.backends.aws.engines import Engines
-from cloudgpu.backends.aws.new_nodes import NewNodes, Reach
+from cloudgpu.backends.aws.new_nodes import NewNodes, Reach, own_address
 from cloudgpu.backends.aws.queries import AwsCatalog, AwsImages, AwsQueries, RegistryLogins
-from cloudgpu.backends.aws.storage.cloud import AwsStorage
+from cloudgpu.backends.aws.storage import AwsStorage
 from cloudgpu.backends.base import Context
+from cloudgpu.backends.environment import ApiCallLog
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
 from cloudgpu.cloud.resources import GLOBAL, TaggedResource

@@ -137,13 +137,13 @@ class AwsBackend(Backend):
 
     def storage(self, context: Context, team: str) -> StorageOperations:
         """Return the operations on storage that outlives clusters."""
-        from cloudgpu.backends.aws.storage.manage import StorageManager  # noqa: PLC0415 - see the class
+        from cloudgpu.backends.aws.storage_manager import StorageManager  # noqa: PLC0415 - see the class
 
         return StorageManager(self.cloud, context, team)
 
     def sweep(self, context: Context, default_region: str) -> Sweep:
         """Return the operations that find and delete leftover resources by their tags."""
-        from cloudgpu.backends.aws.sweep.sweep import AccountSweep  # noqa: PLC0415 - see the class
+        from cloudgpu.backends.aws.sweep import AccountSweep  # noqa: PLC0415 - see the class
 
         return AccountSweep(self.context(context), self.cloud.images, default_region)
 

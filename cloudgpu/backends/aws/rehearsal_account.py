@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence, Set
 from cloudgpu.aws.ec2.instances import Instance
 from cloudgpu.aws.service_model.values import install_request_checks
 from cloudgpu.aws.session.session import CloudEndpoint
-from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
+from cloudgpu.backends.environment import ApiCallLog
 from cloudgpu.clock import Clock
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client as rehearsal

@@ -7,8 +7,7 @@ import typer
 
 from cloudgpu.backends.factory import open_hosts
 from cloudgpu.backends.hosts import scan as host_scanning
-from cloudgpu.backends.hosts.prepare import find_missing_components, plan_install_steps, run_install_steps
-from cloudgpu.backends.hosts.scan import Trust
+from cloudgpu.backends.hosts.scan import Trust, find_missing_components, plan_install_steps, run_install_steps
 from cloudgpu.cli import completion
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.options.shared import Json, Yes

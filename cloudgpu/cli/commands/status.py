@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from cloudgpu.app.clusters.status import list_cluster_statuses, refresh_all, with_costs
-from cloudgpu.backends.billing.missing_rows import node_gap
+from cloudgpu.backends.billing.cluster_billing import node_gap
 from cloudgpu.backends.billing.retained_billing import restore_storage_rows
 from cloudgpu.cli.access import authorize_caller
 from cloudgpu.cli.context import command_context

@@ -10,8 +10,8 @@ import typer
 
 from cloudgpu.backends.lifecycle.results import leftover_lines
 from cloudgpu.backends.storage import RetainedResource
-from cloudgpu.backends.sweep.cluster_resources import ClusterResources
-from cloudgpu.backends.sweep.plan import (
+from cloudgpu.backends.sweep import (
+    ClusterResources,
     SweepDecision,
     SweepPlan,
     SweepRequest,

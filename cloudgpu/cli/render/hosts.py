@@ -12,8 +12,7 @@ from cloudgpu.plan.plan import format_hourly_rate
 from cloudgpu.text import command, plural, printable
 
 if TYPE_CHECKING:
-    from cloudgpu.backends.hosts.prepare import InstallStep
-    from cloudgpu.backends.hosts.scan import HostScan
+    from cloudgpu.backends.hosts.scan import HostScan, InstallStep
 
 _CANDIDATES = (
     Column("try", right=True),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from cloudgpu.app.clusters.status import StillRunning, storage_lines, swept_clusters_lines
-from cloudgpu.backends.sweep.cluster_resources import ClusterResources
+from cloudgpu.backends.sweep import ClusterResources
 from cloudgpu.cli.terminal.interruption import interruptions
 from cloudgpu.state.record_store import RecordStore
 from cloudgpu.state.storage_records import StorageRecords

@@ -22,7 +22,7 @@ CHECKED = {
     "app/clusters/delete_many.py": "count",
     "catalog/quotas.py": "letters",  # a family of instance types, not a count
     "backends/aws/clusters/create.py": "plan.nodes",  # more than one
-    "backends/aws/sweep/sweep.py": "len(to_search)",  # all regions of an account
+    "backends/aws/sweep.py": "len(to_search)",  # all regions of an account
     "cli/commands/cost.py": "report.omitted",
     "node/agent/gang/spec.py": "gang.nodes",
     "plan/checks/launch.py": "total",

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cloudgpu import bounds
-from cloudgpu.aws import prices_and_quotas
+from cloudgpu.aws import prices_and_quotas, s3
 from cloudgpu.aws.ec2 import (
     billing_times,
     instances,
@@ -22,8 +22,8 @@ from cloudgpu.aws.ec2 import (
     tag_search,
 )
 from cloudgpu.aws.resources import fleet
-from cloudgpu.aws.storage import discovery, s3
-from cloudgpu.backends.sweep import cluster_resources
+from cloudgpu.backends import sweep
+from cloudgpu.backends.aws import storage
 from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.capacity import Reservation
@@ -252,8 +252,8 @@ def _tagged(answer: Any) -> None:
 
 
 def _stored(answer: Any) -> None:
-    for one in discovery.stored(_clients(answer)):
-        conforms(discovery.TaggedStorage, one)
+    for one in storage.stored(_clients(answer)):
+        conforms(storage.TaggedStorage, one)
 
 
 def _lifetimes(answer: Any) -> None:
@@ -330,7 +330,7 @@ def _shortfall(answer: Any) -> None:
 
 
 def _expiry_tag(text: str) -> None:
-    found = cluster_resources._utc({"cloudgpu:expires-at": text})
+    found = sweep._utc({"cloudgpu:expires-at": text})
     assert found is None or conforms(datetime, found)
 
 

@@ -17,10 +17,10 @@ from cloudgpu.aws.resources.handler import (
     require_existing,
     tag_outputs,
 )
+from cloudgpu.aws.s3 import bucket_tags, empty_bucket
 from cloudgpu.aws.session.errors import convert_errors, is_gone
 from cloudgpu.aws.session.retries import poll, retry
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.storage.s3 import bucket_tags, empty_bucket
 from cloudgpu.errors import BadRequestError, CloudGpuError
 
 _APPEAR_S: Final = 60

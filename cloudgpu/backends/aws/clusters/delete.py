@@ -10,13 +10,13 @@ from cloudgpu.backends.aws.clusters.verified_deletion import DeletedResources, D
 from cloudgpu.backends.aws.engines import stack_of
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.billing.cost_ledger import lenient
-from cloudgpu.backends.lifecycle.cluster_lease import hold_lease_to_delete
 from cloudgpu.backends.lifecycle.deletion import (
     cancel_unfinished_runs,
     check_identity,
     check_recorded,
     remove_local_record,
 )
+from cloudgpu.backends.lifecycle.existing_cluster import hold_lease_to_delete
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.cloud.resources import GLOBAL, OWNER_TAG, TaggedResource
 from cloudgpu.errors import StateError, UsageError

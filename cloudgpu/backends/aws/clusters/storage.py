@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cloudgpu.backends.aws.account import CloudContext
-from cloudgpu.backends.aws.storage.cloud import retained_storage
-from cloudgpu.backends.aws.storage.manage import StorageManager
+from cloudgpu.backends.aws.storage import retained_storage
+from cloudgpu.backends.aws.storage_manager import StorageManager
 from cloudgpu.backends.storage import NO_STORAGE, MountableStorage, RetainedResource, StorageOutcome, StorageRequest
 from cloudgpu.cloud.storage import TaggedStorage
 from cloudgpu.engine.config import list_setting

@@ -10,8 +10,8 @@ from cloudgpu.aws.service_model import values as report_module
 from cloudgpu.aws.service_model.values import REPORT_VARIABLE, Mismatch, record_mismatches, report_file
 from cloudgpu.aws.session import session as sessions
 from cloudgpu.aws.session.session import CloudEndpoint, Session
-from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws import rehearsal_account
+from cloudgpu.backends.environment import ApiCallLog
 from cloudgpu.clock import SystemClock
 from cloudgpu.engine.plugin.__main__ import clients_factory
 from cloudgpu.settings import load

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.backends.aws.clusters.extend import ClusterExtender
+from cloudgpu.backends.aws.clusters.operations import ClusterExtender
 from cloudgpu.engine.base import PreviewStep
 from cloudgpu.errors import BudgetError, CloudError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, confirmed_expiry, extend_command

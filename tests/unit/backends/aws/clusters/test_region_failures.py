@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.aws.session.session import CloudEndpoint
-from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
 from cloudgpu.backends.aws.clusters.verified_deletion import RegionFailures
+from cloudgpu.backends.environment import ApiCallLog
 from cloudgpu.backends.storage import NO_STORAGE_OUTCOME
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import AuthError, CloudError, StateError, TeardownError, renewable_cause

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.aws.session.session import ServerTime
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
-from cloudgpu.backends.aws.storage.manage import StorageManager
+from cloudgpu.backends.aws.storage_manager import StorageManager
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.backends.storage import RetainedResource, StorageOutcome
 from cloudgpu.cli.render.cluster import deletion_lines

@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
-from cloudgpu.backends.aws.sweep.sweep import AccountSweep
-from cloudgpu.backends.sweep.plan import SweepRequest
+from cloudgpu.backends.aws.sweep import AccountSweep
+from cloudgpu.backends.sweep import SweepRequest
 from cloudgpu.errors import TeardownError
 from cloudgpu.state.record_store import RecordStore
 from tests.tagged_resource import Resource

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.aws.session.session import ServerTime
-from cloudgpu.backends.aws.storage.manage import StorageManager
+from cloudgpu.backends.aws.storage_manager import StorageManager
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.storage import StorageRequest
 from cloudgpu.cloud.storage import StoragePart, TaggedStorage

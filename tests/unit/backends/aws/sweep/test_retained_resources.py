@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.backends.aws.sweep.sweep import AccountSweep
-from cloudgpu.backends.sweep.plan import SweepRequest, SweepResult, retained_image, sweep_error
+from cloudgpu.backends.aws.sweep import AccountSweep
+from cloudgpu.backends.sweep import SweepRequest, SweepResult, retained_image, sweep_error
 from cloudgpu.cloud.resources import OwnImage
 from cloudgpu.cloud.storage import StoragePart, TaggedStorage
 from cloudgpu.errors import AuthError, CloudError

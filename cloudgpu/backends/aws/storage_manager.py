@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from cloudgpu.backends.aws.account import AwsAccount
-from cloudgpu.backends.aws.storage.cloud import list_storage
+from cloudgpu.backends.aws.storage import list_storage
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.billing.cost_ledger import check_ledger, has_failed
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, storage_spending

@@ -11,15 +11,15 @@ from functools import partial
 from cloudgpu.backends.aws.account import AwsAccount, CloudContext
 from cloudgpu.backends.aws.clusters.delete import Teardown
 from cloudgpu.backends.aws.clusters.verified_deletion import DeletionPlan, VerifiedDeletion
-from cloudgpu.backends.aws.storage.cloud import retained_storage
-from cloudgpu.backends.aws.storage.manage import StorageManager
-from cloudgpu.backends.aws.sweep.classification import LocalCluster, RegionSearch, SweepFindings, classify, is_open
+from cloudgpu.backends.aws.storage import retained_storage
+from cloudgpu.backends.aws.storage_manager import StorageManager
+from cloudgpu.backends.aws.sweep_classification import LocalCluster, RegionSearch, SweepFindings, classify, is_open
 from cloudgpu.backends.base import ImageStore
 from cloudgpu.backends.billing.cost_ledger import CostLedger, check_ledger
-from cloudgpu.backends.lifecycle.cluster_lease import cluster_lease
+from cloudgpu.backends.lifecycle.existing_cluster import cluster_lease
 from cloudgpu.backends.storage import RetainedResource
-from cloudgpu.backends.sweep.cluster_resources import ClusterResources
-from cloudgpu.backends.sweep.plan import (
+from cloudgpu.backends.sweep import (
+    ClusterResources,
     SweepPlan,
     SweepRequest,
     SweepResult,
