@@ -30,7 +30,7 @@ from cloudgpu.text import command
 
 if TYPE_CHECKING:
     # Only for annotations: `--help` must not import boto3.
-    from cloudgpu.cloud.resources import OwnImage
+    from cloudgpu.cloud import OwnImage
 
 _LONGEST_NAME = 34
 """Maximum length of an image name. The cluster is named `bake-NAME`; cluster names have at most 39 characters."""

@@ -12,7 +12,7 @@ from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.catalog import load
 from cloudgpu.catalog.quotas import Quota, quota_of
-from cloudgpu.cloud.access import QuotaLimit
+from cloudgpu.cloud import QuotaLimit
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.workers import Workers
 

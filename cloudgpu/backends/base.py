@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from cloudgpu.catalog import Catalog
     from cloudgpu.catalog.snapshot import TypeFacts
     from cloudgpu.clock import Clock
-    from cloudgpu.cloud.access import Grant, Identity, PermissionResult, QuotaLimit
-    from cloudgpu.cloud.resources import OwnImage
-    from cloudgpu.cloud.storage import TaggedStorage
+    from cloudgpu.cloud import Grant, Identity, OwnImage, PermissionResult, QuotaLimit, TaggedStorage
     from cloudgpu.launch.inventory import Node
     from cloudgpu.paths import Home
     from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence, ProfileSeen

@@ -17,12 +17,12 @@ from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.prices import HOURS_PER_MONTH, PriceKey, other_price
 from cloudgpu.clock import utc_text
-from cloudgpu.cloud.resources import CLUSTER_TAG, GLOBAL, OWNER_TAG, TOKEN_TAG, TaggedResource
+from cloudgpu.cloud import CLUSTER_TAG, GLOBAL, OWNER_TAG, TOKEN_TAG, TaggedResource
 from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.launch.inventory import ALIVE_STATES
 
 if TYPE_CHECKING:
-    from cloudgpu.cloud.resources import OwnImage
+    from cloudgpu.cloud import OwnImage
 
 
 _EXPIRES: Final = "cloudgpu:expires-at"

@@ -11,8 +11,7 @@ from cloudgpu.aws import prices_and_quotas, s3
 from cloudgpu.aws.ec2 import billing_times, instances, machine_images, named_resources, ssh_access, subnets, tag_search
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.ec2.instances import Instance
-from cloudgpu.aws.ec2.tagged_types import SHUTDOWN_S, SearchResult
-from cloudgpu.aws.ec2.tagging import add_missing_tags
+from cloudgpu.aws.ec2.tagging import SHUTDOWN_S, SearchResult, add_missing_tags
 from cloudgpu.aws.session.recording import recorder_for
 from cloudgpu.aws.session.session import ApiCall, CloudEndpoint, RegionSessions, ServerTime, Session, connect
 from cloudgpu.backends.aws.engines import Engines
@@ -23,7 +22,7 @@ from cloudgpu.backends.base import Context
 from cloudgpu.backends.environment import ApiCallLog
 from cloudgpu.catalog.quotas import Quota
 from cloudgpu.clock import Clock
-from cloudgpu.cloud.resources import GLOBAL, TaggedResource
+from cloudgpu.cloud import GLOBAL, TaggedResource
 from cloudgpu.engine.base import Engine
 from cloudgpu.engine.config import cluster_program_config
 from cloudgpu.engine.direct.deployment import OnWait, WatchedClock, ignore_wait

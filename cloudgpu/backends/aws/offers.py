@@ -22,7 +22,7 @@ from cloudgpu.state.cooldowns import Cooldowns
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
     from cloudgpu.backends.aws.account import AwsAccount
-    from cloudgpu.cloud.storage import TaggedStorage
+    from cloudgpu.cloud import TaggedStorage
     from cloudgpu.targets import Target
 
 

@@ -11,10 +11,10 @@ from typing import Any, Final, get_args
 from cloudgpu.aws.ec2.instances import attach_volume, describe_rows
 from cloudgpu.aws.ec2.subnets import region_network
 from cloudgpu.aws.ec2.tagging import tags_to_dict
-from cloudgpu.aws.iam.grants import EFS, FSX, service_role_names
+from cloudgpu.aws.iam_grants import EFS, FSX, service_role_names
 from cloudgpu.aws.resources.handler import HandlerContext
+from cloudgpu.aws.resources.lustre import list_associations
 from cloudgpu.aws.resources.registry import handler
-from cloudgpu.aws.resources.storage.lustre import list_associations
 from cloudgpu.aws.s3 import bucket_size, bucket_tags, empty_bucket, require_bucket
 from cloudgpu.aws.session.errors import convert_response_errors, is_gone
 from cloudgpu.aws.session.session import Clients, Session
@@ -22,7 +22,7 @@ from cloudgpu.backends.aws.engines import Engines
 from cloudgpu.backends.billing.retained_billing import capacity_monthly_usd
 from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.clock import Clock
-from cloudgpu.cloud.storage import MADE_FOR_TAG, STORAGE_TAG, PartKind, StoragePart, TaggedStorage
+from cloudgpu.cloud import MADE_FOR_TAG, STORAGE_TAG, PartKind, StoragePart, TaggedStorage
 from cloudgpu.engine.base import Engine
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.network_access import NetworkRequest

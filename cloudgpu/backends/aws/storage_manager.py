@@ -11,7 +11,7 @@ from cloudgpu.backends.base import Context
 from cloudgpu.backends.billing.cost_ledger import check_ledger, has_failed
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, storage_spending
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedResource, StorageRequest
-from cloudgpu.cloud.storage import TaggedStorage, created_at
+from cloudgpu.cloud import TaggedStorage, created_at
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.config import read_list_setting
 from cloudgpu.engine.lease import ClusterLease

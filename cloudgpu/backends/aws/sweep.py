@@ -26,7 +26,7 @@ from cloudgpu.backends.sweep import (
     retained_image,
 )
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.cloud.resources import CLUSTER_TAG, GLOBAL
+from cloudgpu.cloud import CLUSTER_TAG, GLOBAL
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Emit, Note, report_count

@@ -15,7 +15,7 @@ from cloudgpu.backends.billing.costs import billed_usd
 from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.backends.sweep import ClusterResources, SweepDecision, SweepPlan, SweepRequest, group_by_cluster
 from cloudgpu.catalog.catalog import Catalog
-from cloudgpu.cloud.resources import CLUSTER_TAG, GLOBAL, TOKEN_TAG, TaggedResource
+from cloudgpu.cloud import CLUSTER_TAG, GLOBAL, TOKEN_TAG, TaggedResource
 from cloudgpu.engine.direct.deployment import RETRY_PERIOD, delays_at, launch_visible_by
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.text import command

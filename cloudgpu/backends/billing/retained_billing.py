@@ -21,8 +21,7 @@ from cloudgpu.targets import is_simulated
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
-    from cloudgpu.cloud.resources import OwnImage
-    from cloudgpu.cloud.storage import TaggedStorage
+    from cloudgpu.cloud import OwnImage, TaggedStorage
     from cloudgpu.state.cluster_record import ClusterIdentity
 
 NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)

@@ -30,7 +30,7 @@ from cloudgpu.cli.requester import requester
 from cloudgpu.cli.terminal.number_format import age, money
 from cloudgpu.cli.terminal.still_running import report_clusters_on_signal
 from cloudgpu.cli.terminal.table import Column, Table
-from cloudgpu.cloud.resources import OwnImage
+from cloudgpu.cloud import OwnImage
 from cloudgpu.text import command, plural
 
 _COLUMNS = (

@@ -19,7 +19,7 @@ from cloudgpu.cli.terminal.number_format import age, money
 from cloudgpu.cli.terminal.still_running import report_storage_on_signal
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_paragraph
-from cloudgpu.cloud.storage import TaggedStorage
+from cloudgpu.cloud import TaggedStorage
 from cloudgpu.engine.config import read_list_setting, storage_program_config
 from cloudgpu.plan.network_access import GATEWAYS, NetworkRequest, network_request
 from cloudgpu.plan.subnets import MountSubnets, places_by_reason

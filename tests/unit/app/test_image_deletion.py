@@ -12,7 +12,7 @@ from cloudgpu.app.runs.stages import Stages
 from cloudgpu.aws.session.session import ServerTime
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, retained_spending
 from cloudgpu.backends.lifecycle.launch_request import Requester
-from cloudgpu.cloud.resources import OwnImage
+from cloudgpu.cloud import OwnImage
 from cloudgpu.errors import AuthError, CloudError, TeardownError, UsageError
 from cloudgpu.state.cluster_record import ClusterIdentity
 from tests.manual_clock import ManualClock

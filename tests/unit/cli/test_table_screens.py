@@ -23,7 +23,7 @@ from cloudgpu.cli.commands.storage import storage_lines
 from cloudgpu.cli.main import main
 from cloudgpu.cli.render import hosts, plan, rehearsal, status
 from cloudgpu.cli.terminal.screen import Screen
-from cloudgpu.cloud.resources import OwnImage
+from cloudgpu.cloud import OwnImage
 from cloudgpu.hosts.host import HostsFile, Jump, OwnHost
 from cloudgpu.plan import planner
 from cloudgpu.plan.candidates.candidate_list import explain_candidates

@@ -62,10 +62,10 @@ TESTING = "checks only in tests what the rehearsal cloud has just answered"
 OTHER = "a value that another target's parser has checked already"
 NOT_ATTACKED = {
     "aws/session/credentials.py:ServiceModelFiles.load_file": SHIPPED,
-    "aws/service_model/responses.py:_read_scalar": TESTING,
-    "aws/service_model/responses.py:_read_body": TESTING,
-    "aws/service_model/responses.py:_read_json": TESTING,
-    "aws/service_model/values.py:parse_timestamp": TESTING,
+    "aws/service_model_responses.py:_read_scalar": TESTING,
+    "aws/service_model_responses.py:_read_body": TESTING,
+    "aws/service_model_responses.py:_read_json": TESTING,
+    "aws/service_model.py:parse_timestamp": TESTING,
     "node/agent/gpus.py:check_cuda": WIRED,
     "run/metric_search.py:serve": OWN,
     "rehearsal/aws_api/file_systems.py:StrictEfs.create_mount_target": OWN,

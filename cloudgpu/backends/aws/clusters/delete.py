@@ -18,7 +18,7 @@ from cloudgpu.backends.lifecycle.deletion import (
 )
 from cloudgpu.backends.lifecycle.existing_cluster import hold_lease_to_delete
 from cloudgpu.backends.lifecycle.results import DeletionResult
-from cloudgpu.cloud.resources import GLOBAL, OWNER_TAG, TaggedResource
+from cloudgpu.cloud import GLOBAL, OWNER_TAG, TaggedResource
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Note

@@ -19,7 +19,7 @@ from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.billing.cluster_billing import missing_nodes, rows_of
 from cloudgpu.backends.billing.cost_ledger import has_failed, reopen_row
 from cloudgpu.backends.billing.costs import spending_of
-from cloudgpu.cloud.resources import TaggedResource
+from cloudgpu.cloud import TaggedResource
 from cloudgpu.engine.direct.deployment import delays_at, launch_visible_by
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.ledger.entry import LedgerEntry, Part, PartEnd, Spending

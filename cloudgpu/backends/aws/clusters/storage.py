@@ -7,7 +7,7 @@ from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.storage import retained_storage
 from cloudgpu.backends.aws.storage_manager import StorageManager
 from cloudgpu.backends.storage import NO_STORAGE, MountableStorage, RetainedResource, StorageOutcome, StorageRequest
-from cloudgpu.cloud.storage import TaggedStorage
+from cloudgpu.cloud import TaggedStorage
 from cloudgpu.engine.config import list_setting
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
 from cloudgpu.node.bootstrap.storage_mounts import Mount, parse_kind

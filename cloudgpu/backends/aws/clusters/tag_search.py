@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from cloudgpu.aws.ec2.tagged_types import (
+from cloudgpu.aws.ec2.tagging import (
     SHUTDOWN_S,
     TERMINATED_STATES,
     TERMINATING_STATES,
@@ -14,7 +14,7 @@ from cloudgpu.aws.ec2.tagged_types import (
 )
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.ledger_rows import record_node_ends
-from cloudgpu.cloud.resources import OWNER_TAG, TOKEN_TAG, TaggedResource
+from cloudgpu.cloud import OWNER_TAG, TOKEN_TAG, TaggedResource
 from cloudgpu.engine.direct.deployment import OnWait, ignore_wait
 from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.run.progress import Activity, Note

@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from cloudgpu.aws.ec2.tagged_types import SearchResult
+from cloudgpu.aws.ec2.tagging import SearchResult
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.ledger_rows import (
     LedgerCloser,
@@ -49,7 +49,7 @@ from cloudgpu.backends.aws.clusters.tag_search import (
 from cloudgpu.backends.aws.engines import stack_of
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.storage import NO_STORAGE_OUTCOME, StorageOutcome
-from cloudgpu.cloud.resources import GLOBAL, TaggedResource
+from cloudgpu.cloud import GLOBAL, TaggedResource
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.paths import unwritable_error

@@ -12,7 +12,7 @@ from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.aws import account, new_nodes
 from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
 from cloudgpu.backends.environment import ApiCallLog
-from cloudgpu.cloud.resources import GLOBAL, TaggedResource
+from cloudgpu.cloud import GLOBAL, TaggedResource
 from cloudgpu.errors import AuthError, CloudError, ConnectError, TeardownError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.run.progress import Activity, Note

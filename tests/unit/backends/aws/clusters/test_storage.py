@@ -12,7 +12,7 @@ from cloudgpu.backends.aws.storage_manager import StorageManager
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.backends.storage import RetainedResource, StorageOutcome
 from cloudgpu.cli.render.cluster import deletion_lines
-from cloudgpu.cloud.storage import StoragePart, TaggedStorage
+from cloudgpu.cloud import StoragePart, TaggedStorage
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan.subnets import RegionNetwork, SubnetSeen

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from botocore import xform_name
 
-from cloudgpu.aws.iam.grants import NODE_SESSION_ACTIONS, ROLE_GRANTS, grants_for_boundary
+from cloudgpu.aws.iam_grants import NODE_SESSION_ACTIONS, ROLE_GRANTS, grants_for_boundary
 from cloudgpu.aws.session.errors import convert_errors, convert_response_errors
 from cloudgpu.aws.session.session import Clients, Session
-from cloudgpu.cloud.access import Grant, Identity, PermissionResult, PermissionState
+from cloudgpu.cloud import Grant, Identity, PermissionResult, PermissionState
 from cloudgpu.errors import AuthError, CloudGpuError
 from cloudgpu.plan.named_resources import ProfileSeen
 from cloudgpu.workers import Workers

@@ -13,7 +13,7 @@ from cloudgpu.aws.resources.handler import (
     response_unless_gone,
     tag_outputs,
 )
-from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
+from cloudgpu.aws.resources.storage_handler import FileSystemHandler, Found
 from cloudgpu.aws.session.errors import convert_errors
 from cloudgpu.aws.session.session import Clients
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.cloud.access import Conditions, Grant
+from cloudgpu.cloud import Conditions, Grant
 from cloudgpu.plan.named_resources import SPOT_ROLE
 from cloudgpu.text import command
 

@@ -13,7 +13,7 @@ from cloudgpu.aws.resources.handler import (
     is_ours,
     tag_outputs,
 )
-from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
+from cloudgpu.aws.resources.storage_handler import FileSystemHandler, Found
 from cloudgpu.aws.session.errors import UNREACHABLE, convert_errors, is_gone
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudError, CloudGpuError

@@ -2,7 +2,7 @@
 
 Calls that create EC2 resources must tag them, and only tagged resources may be changed or deleted, so the policy
 cannot affect instances that cloudgpu did not create. Access to S3 objects is not limited to certain buckets,
-because a dataset may be in any bucket. The permissions for IAM roles and schedules are in `role_permissions.py`.
+because a dataset may be in any bucket. The permissions for IAM roles and schedules are in `iam_grants.py`.
 
 Permissions for `reach = ssm` and for `cloudgpu storage` are in separate policies, because IAM limits the size of a
 policy and not every user needs storage.
@@ -10,7 +10,7 @@ policy and not every user needs storage.
 
 from collections.abc import Mapping
 
-from cloudgpu.aws.iam.grants import (
+from cloudgpu.aws.iam_grants import (
     EC2_ARN,
     EFS,
     FSX,
@@ -20,7 +20,7 @@ from cloudgpu.aws.iam.grants import (
     ec2_arns,
     service_role_arns,
 )
-from cloudgpu.cloud.access import Grant
+from cloudgpu.cloud import Grant
 
 _EFS = "arn:aws:elasticfilesystem:*:*:"
 _FSX = "arn:aws:fsx:*:*:"

@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element
 
 from botocore.model import OperationModel, Shape
 
-from cloudgpu.aws.service_model.values import Mismatch, find_mismatches, parse_timestamp, unknown_member_name
+from cloudgpu.aws.service_model import Mismatch, find_mismatches, parse_timestamp, unknown_member_name
 
 _SCALARS: Final[Mapping[str, Callable[[str], Any]]] = {
     "integer": int,

@@ -1,21 +1,152 @@
-"""Data types for storage that is found by its tags. They do not call AWS."""
+"""Values that describe a cloud account: its tagged resources, its storage, and what the caller may do.
+
+The interface of the backends names them, so they import nothing of any cloud.
+"""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+from cloudgpu.catalog.quotas import Quota
 from cloudgpu.recipe.sources import STORAGE_KINDS
 
+Kind = Literal[
+    "fleet",
+    "instance",
+    "nat-gateway",
+    "elastic-ip",
+    "network-interface",
+    "volume",
+    "launch-template",
+    "placement-group",
+    "schedule-group",
+    "instance-profile",
+    "role",
+    "security-group",
+    "key-pair",
+    "vpc-endpoint",
+    "route-table",
+    "subnet",
+    "internet-gateway",
+    "vpc",
+]
+"""Resource types, in the order in which the resources can be deleted."""
+
+CLUSTER_TAG = "cloudgpu:cluster"
+OWNER_TAG = "cloudgpu:owner"
+TOKEN_TAG = "cloudgpu:token"  # noqa: S105 - the name of a tag
+GLOBAL = "global"
+"""Value of `TaggedResource.region` for resources that are not regional."""
+Conditions = Mapping[str, Mapping[str, Any]]
+PermissionState = Literal["ok", "failed", "unknown"]
 STORAGE_TAG: Final = "cloudgpu:storage"
 KEEP_TAG: Final = "cloudgpu:keep"
 MADE_FOR_TAG: Final = "cloudgpu:made-for"
 _KIND: Final = "cloudgpu:kind"
-
 PartKind = Literal["link", "mount-target", "efs", "lustre", "ebs", "s3", "security-group"]
 """Types of storage resources, in the order in which they can be deleted."""
 HOLDS_DATA: Final = frozenset(STORAGE_KINDS)
+
+
+@dataclass(frozen=True)
+class TaggedResource:
+    """A resource with a cluster's tag.
+
+    Attributes:
+        since: Launch or creation time; None if the cloud does not report it.
+        instance_type: Instance type; empty for other resources.
+        market: `on-demand`, `spot` or `capacity-block` for instances; empty for other resources.
+        public_addresses: Number of public IPv4 addresses that AWS assigned to an instance, without Elastic IPs, which
+            are resources of their own; 0 for other resources.
+        volume_type: Volume type such as `gp3`; empty for other resources.
+        size_gib: Volume size; None for other resources.
+    """
+
+    kind: Kind
+    id: str
+    region: str
+    name: str
+    tags: Mapping[str, str]
+    state: str = ""
+    since: datetime | None = None
+    instance_type: str = ""
+    market: str = ""
+    public_addresses: int = 0
+    volume_type: str = ""
+    size_gib: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Name for messages, such as `instance i-0abc (running) in us-east-1`."""
+        state = f" ({self.state})" if self.state else ""
+        return f"{self.kind} {self.id}{state} in {self.region}"
+
+
+@dataclass(frozen=True)
+class OwnImage:
+    """A custom machine image or, if `id` is empty, a snapshot whose image no longer exists.
+
+    `size_gib` is an upper bound on the billed size, because AWS bills only the blocks in use.
+    """
+
+    id: str
+    name: str
+    region: str
+    state: str
+    made_at: datetime
+    size_gib: int
+    snapshots: tuple[str, ...]
+    tags: Mapping[str, str]
+
+    @property
+    def owner(self) -> str:
+        """Owner according to the image's tags; empty if the owner tag is missing."""
+        return self.tags.get(OWNER_TAG, "")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Identity of the caller. `login` is the source of the caller's credentials, as messages show it."""
+
+    account: str
+    arn: str
+    login: str
+
+
+@dataclass(frozen=True)
+class Grant:
+    """A permission grant: actions on resources under one condition.
+
+    Attributes:
+        name: Statement ID (`Sid`) in the policy.
+        purpose: Purpose of the permission, for example `launch instances`.
+    """
+
+    name: str
+    purpose: str
+    actions: tuple[str, ...]
+    resources: tuple[str, ...] = ("*",)
+    conditions: Conditions = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PermissionResult:
+    """Result for one action. `why` explains how the state was determined, or why the state is unknown."""
+
+    action: str
+    state: PermissionState
+    why: str
+
+
+@dataclass(frozen=True)
+class QuotaLimit:
+    """A vCPU quota in one region. `vcpus` is None if the cloud does not report the quota."""
+
+    quota: Quota
+    region: str
+    vcpus: int | None
 
 
 @dataclass(frozen=True)
