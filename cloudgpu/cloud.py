@@ -9,7 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, Literal
 
-from cloudgpu.catalog.quotas import Quota
+from cloudgpu.catalog.prices_and_quotas import Quota
 from cloudgpu.recipe.sources import STORAGE_KINDS
 
 Kind = Literal[

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from cloudgpu.aws.iam_grants import ROLE_GRANTS, ROLES_WITH_BOUNDARY, SPOT, ServiceRole
 from cloudgpu.aws.session.credential_errors import EXPIRED_CODES
 from cloudgpu.backends.base import AccountQueries
-from cloudgpu.catalog.quotas import Quota
+from cloudgpu.catalog.prices_and_quotas import Quota
 from cloudgpu.catalog.unsupported import unsupported_partition
 from cloudgpu.cloud import Grant, PermissionResult, QuotaLimit
 from cloudgpu.errors import AuthError, CloudGpuError

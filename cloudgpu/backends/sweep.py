@@ -15,7 +15,7 @@ from cloudgpu.backends.billing.retained_billing import image_monthly_usd
 from cloudgpu.backends.lifecycle.results import leftover_lines
 from cloudgpu.backends.storage import RetainedResource
 from cloudgpu.catalog.catalog import Catalog
-from cloudgpu.catalog.prices import HOURS_PER_MONTH, PriceKey, other_price
+from cloudgpu.catalog.prices_and_quotas import HOURS_PER_MONTH, PriceKey, other_price
 from cloudgpu.clock import utc_text
 from cloudgpu.cloud import CLUSTER_TAG, GLOBAL, OWNER_TAG, TOKEN_TAG, TaggedResource
 from cloudgpu.errors import CloudGpuError, TeardownError

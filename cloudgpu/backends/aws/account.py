@@ -20,7 +20,7 @@ from cloudgpu.backends.aws.queries import AwsCatalog, AwsImages, AwsQueries, Reg
 from cloudgpu.backends.aws.storage import AwsStorage
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.environment import ApiCallLog
-from cloudgpu.catalog.quotas import Quota
+from cloudgpu.catalog.prices_and_quotas import Quota
 from cloudgpu.clock import Clock
 from cloudgpu.cloud import GLOBAL, TaggedResource
 from cloudgpu.engine.base import Engine

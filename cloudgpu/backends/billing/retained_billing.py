@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudgpu import bounds
 from cloudgpu.backends.billing.cost_ledger import CostLedger, has_failed, reopen_row
-from cloudgpu.catalog.prices import HOURS_PER_MONTH, shipped_price, storage_price
+from cloudgpu.catalog.prices_and_quotas import HOURS_PER_MONTH, shipped_price, storage_price
 from cloudgpu.clock import Clock
 from cloudgpu.ledger.entry import LedgerEntry, Spending, Surcharge
 from cloudgpu.recipe.sources import STORAGE_KINDS

@@ -9,7 +9,7 @@ from cloudgpu.backends.billing.cost_ledger import has_failed, reopen_row
 from cloudgpu.backends.hosts.backend import HostsContext
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ledger.entry import Spending, Surcharge
-from cloudgpu.plan.candidates.host_sets import HostSet
+from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
 

@@ -49,7 +49,7 @@ from cloudgpu.errors import (
     UsageError,
 )
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.plan.candidates.host_sets import HostSet
+from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.agent import (
     Agent,

@@ -11,7 +11,7 @@ import typer
 from cloudgpu.app.storage import StorageOptions, make_storage_request, request_price
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedResource, StorageRequest
 from cloudgpu.bounds import MAX_SIZE_GIB
-from cloudgpu.catalog.prices import Price
+from cloudgpu.catalog.prices_and_quotas import Price
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options.shared import Json, On, OneRegion, Owner, Team, Verbose, Yes, integer_parser
 from cloudgpu.cli.render.status import damaged_line

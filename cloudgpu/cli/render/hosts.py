@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.hosts.host import HostsFile, OwnHost
-from cloudgpu.plan.candidates.host_sets import HostSet
+from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.plan import format_hourly_rate
 from cloudgpu.text import command, plural, printable
 

@@ -10,7 +10,7 @@ from cloudgpu.app import diagnostics
 from cloudgpu.app.diagnostics import Diagnosis, run_checks
 from cloudgpu.aws.iam_grants import SPOT, STORAGE_ROLES
 from cloudgpu.aws.session.credential_errors import CredentialSource
-from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.catalog.prices_and_quotas import quota_of
 from cloudgpu.cli.commands.doctor import diagnostic_lines
 from cloudgpu.cloud import Grant, Identity, PermissionResult, QuotaLimit
 from cloudgpu.errors import AuthError, CloudError

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedResource, StorageRequest
-from cloudgpu.catalog.prices import storage_price
+from cloudgpu.catalog.prices_and_quotas import storage_price
 from cloudgpu.cli.commands.storage import (
     created_json,
     created_lines,

@@ -28,7 +28,7 @@ from cloudgpu.backends.lifecycle.launch_request import Requester, new_record, re
 from cloudgpu.backends.lifecycle.node_boot import launched, log_folder, save_consoles
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
 from cloudgpu.catalog import Catalog
-from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.catalog.prices_and_quotas import quota_of
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.engine.config import RoleGrants, role_grants
 from cloudgpu.errors import (

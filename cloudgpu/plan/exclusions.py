@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Final
 
 from cloudgpu.catalog import InstanceType
-from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.catalog.prices_and_quotas import quota_of
 from cloudgpu.plan.capacity import is_reserved, unsuitable_reasons
 from cloudgpu.plan.checks.container_and_driver import container_unfit, cuda_unfit, driver_unfit, modules_unfit
 from cloudgpu.plan.checks.rule import OfRegion, OfType, OfZone, Reason, Rule, rule

@@ -7,8 +7,8 @@ from typing import Any
 
 from cloudgpu.catalog.gpu_spec import GpuSpec, parse_gpu_spec, spec_name
 from cloudgpu.hosts.host import OwnHost
-from cloudgpu.plan.candidates.candidate import Candidate
-from cloudgpu.plan.candidates.candidate_list import CandidateList
+from cloudgpu.plan.candidate import Candidate
+from cloudgpu.plan.candidate_list import CandidateList
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.plan.planner_input import PlannerInput
 

@@ -7,11 +7,10 @@ from decimal import Decimal
 from typing import Any, Final
 
 from cloudgpu.catalog import InstanceType
-from cloudgpu.plan import costs, storage
-from cloudgpu.plan.candidates import exclusions
-from cloudgpu.plan.candidates.candidate import Candidate, Market
-from cloudgpu.plan.candidates.exclusions import Exclusion
+from cloudgpu.plan import costs, exclusions, storage
+from cloudgpu.plan.candidate import Candidate, Market
 from cloudgpu.plan.costs import items_besides_nodes, transfer_items
+from cloudgpu.plan.exclusions import Exclusion
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.schema import Prefer
 
