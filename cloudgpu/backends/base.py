@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
     from cloudgpu.ssh.base import Host
     from cloudgpu.state.cluster_record import ClusterRecord
     from cloudgpu.state.record_store import RecordStore
-
-Connect = Callable[["Sequence[Node]", "Emit"], "list[Host]"]
-"""Function that connects to all nodes, waiting while they boot. It raises a `ConnectError` if a node is unreachable."""
 
 
 class ClusterOperations(Protocol):

@@ -249,37 +249,6 @@ def reuse_cluster(context: HostsContext, name: str, plan: Plan) -> ProvisionedCl
     return ProvisionedCluster(record, stored_inventory(context.home, record), made=False)
 
 
-class HostExtending:
-    """Extends clusters on self-managed hosts, for one inventory and one state home."""
-
-    def __init__(self, context: HostsContext) -> None:
-        self._context = context
-
-    def extend(
-        self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
-    ) -> ExtensionResult:
-        """Extend a cluster's expiry to a given time or by a duration. `max_usd` replaces the cluster's budget."""
-        with hold_lease(self._context, name):
-            record = require_extendable(self._context, name, max_usd)
-            restore_rows(self._context, record, stored_inventory(self._context.home, record).nodes)
-            before, requested = resolve_expiry(record, until, by)
-            later = extended_record(record, before, requested)
-            require_within_budget(later)
-            later = record_new_expiry(self._context, later)
-            self._renew(later)
-            return record_confirmation(self._context, later, before)
-
-    def _renew(self, record: ClusterRecord) -> None:
-        def renew(host: Host) -> None:
-            home = cluster_directory(host.node, find_login_home(host))
-            until = int(record.lifecycle.expires_at.timestamp())
-            request = {"action": "extend", "token": record.identity.token, "home": home, "expires_epoch_s": until}
-            ask_once(host, "lease", request, ExtendedResponse)
-
-        with self._context.hosts.connected(stored_inventory(self._context.home, record).nodes) as outcomes:
-            all_or_raise(run_on_all(all_or_raise(outcomes).values(), renew))
-
-
 @dataclass(frozen=True)
 class HostClusters(ClusterOperations):
     """Creates, verifies, extends and deletes clusters on the hosts of one inventory."""
@@ -312,10 +281,28 @@ class HostClusters(ClusterOperations):
         self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
     ) -> ExtensionResult:
         """Extend the leases on every host to a given time or by a duration. `max_usd` replaces the cluster's budget."""
-        return HostExtending(self.context).extend(name, until=until, by=by, max_usd=max_usd)
+        with hold_lease(self.context, name):
+            record = require_extendable(self.context, name, max_usd)
+            restore_rows(self.context, record, stored_inventory(self.context.home, record).nodes)
+            before, requested = resolve_expiry(record, until, by)
+            later = extended_record(record, before, requested)
+            require_within_budget(later)
+            later = record_new_expiry(self.context, later)
+            self._renew(later)
+            return record_confirmation(self.context, later, before)
 
     def record_costs(self, record: ClusterRecord) -> None:
         """Do nothing, because `up`, `extend` and `down` open, restore and close the rows of hosts."""
+
+    def _renew(self, record: ClusterRecord) -> None:
+        def renew(host: Host) -> None:
+            home = cluster_directory(host.node, find_login_home(host))
+            until = int(record.lifecycle.expires_at.timestamp())
+            request = {"action": "extend", "token": record.identity.token, "home": home, "expires_epoch_s": until}
+            ask_once(host, "lease", request, ExtendedResponse)
+
+        with self.context.hosts.connected(stored_inventory(self.context.home, record).nodes) as outcomes:
+            all_or_raise(run_on_all(all_or_raise(outcomes).values(), renew))
 
 
 def host_clusters(context: Context, hosts: HostsBackend) -> HostClusters:
