@@ -1,7 +1,7 @@
 """`sweep`: find every resource with cloudgpu tags in the account and delete the leftovers.
 
-The steps are query, classify (`classification.py`) and, after the plan has been shown, delete: recorded clusters like
-`down`, others by their token (`clusters/verified_deletion.py`), and then storage (`storage/manage.py`).
+The steps are query, classify (`sweep_classification.py`) and, after the plan has been shown, delete: recorded clusters
+like `down`, others by their token (`clusters/verified_deletion.py`), and then storage (`storage_manager.py`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
