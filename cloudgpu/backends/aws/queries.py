@@ -1,6 +1,5 @@
 """The queries about an account that use cases make through the interfaces of `cloudgpu/backends/base.py`."""
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,8 +12,8 @@ from cloudgpu.aws.ec2.tag_search import ENABLED_EVERYWHERE, enabled_regions
 from cloudgpu.aws.iam_grants import service_role_names
 from cloudgpu.aws.permission_probe import denied_role_actions, inspect_profile, probe_permissions
 from cloudgpu.aws.prices_and_quotas import gpu_quotas, vcpu_limits
-from cloudgpu.aws.session.errors import convert_response_errors
-from cloudgpu.aws.session.session import Clients, ServerTime, Session
+from cloudgpu.aws.session.credentials import ecr_login
+from cloudgpu.aws.session.session import ServerTime, Session
 from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.clock import Clock
 from cloudgpu.cloud import Grant, Identity, OwnImage, PermissionResult, QuotaLimit
@@ -27,20 +26,6 @@ from cloudgpu.run.registry_logins import RegistryLogin
 _RENEW_AFTER_S: Final = 11 * 3600.0
 SessionOf = Callable[[str], Session]
 """Function that returns the session of a region."""
-
-
-def ecr_login(clients: Clients) -> tuple[str, str]:
-    """Fetch a username and password for all ECR registries in this region that the caller may read."""
-    with convert_response_errors(f"fetching a login for ECR in {clients.region}"):
-        response = clients.client("ecr").get_authorization_token()
-        tokens = [
-            str(authorization.get("authorizationToken", ""))
-            for authorization in response.get("authorizationData") or ()
-        ]
-        user, colon, password = base64.b64decode(tokens[0]).decode().partition(":") if tokens else ("", "", "")
-    if not (colon and password):
-        raise CloudError(f"ECR in {clients.region} returned no login", hint="try again")
-    return user, password
 
 
 class RegistryLogins:
@@ -57,7 +42,7 @@ class RegistryLogins:
         """Return a login for the registries of a region that is valid for at least another hour."""
         fetched, login = self._known.get(region, (0.0, None))
         if login is None or self._clock.monotonic() - fetched > _RENEW_AFTER_S:
-            login = RegistryLogin(*ecr_login(self._session(region)))
+            login = RegistryLogin(*ecr_login(self._session(region).client("ecr"), region))
             self._known[region] = (self._clock.monotonic(), login)
         return login
 

@@ -10,11 +10,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cloudgpu import bounds
-from cloudgpu.aws import prices_and_quotas, s3
+from cloudgpu.aws import prices_and_quotas, s3, storage
 from cloudgpu.aws.ec2 import billing_times, instances, machine_images, named_resources, ssh_access, subnets, tag_search
 from cloudgpu.aws.resources import fleet
+from cloudgpu.aws.session import credentials
 from cloudgpu.backends import sweep
-from cloudgpu.backends.aws import queries, storage
 from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.capacity import Reservation
@@ -291,7 +291,7 @@ def _console(answer: Any) -> None:
 
 
 def _login(answer: Any) -> None:
-    user, password = queries.ecr_login(_clients(answer))
+    user, password = credentials.ecr_login(_clients(answer).client("ecr"), "us-east-1")
     assert isinstance(user, str)
     assert password
 

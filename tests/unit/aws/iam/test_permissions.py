@@ -27,7 +27,7 @@ SELF = (
     "role_permissions.py",
     "session_permissions.py",
     "storage_permissions.py",
-    "grants.py",
+    "iam_grants.py",
     "permission_probe.py",
     "permission_probe.py",
 )
