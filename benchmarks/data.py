@@ -25,8 +25,8 @@ from pathlib import Path
 import paramiko
 from measure import ROOT, show
 
+from cloudgpu.aws import s3
 from cloudgpu.aws.session.session import CloudEndpoint, connect
-from cloudgpu.aws.storage import s3
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Node
 from cloudgpu.node.payload import agent_name, agent_source

@@ -9,9 +9,9 @@ import docs_checks
 import docs_cli
 import docs_live
 
-from cloudgpu.aws.iam.grants import BOUNDARY_GRANTS, ROLE_GRANTS, SPOT_GRANTS, policy
-from cloudgpu.aws.iam.permissions import GRANTS, SESSION_GRANTS, STORAGE_GRANTS
-from cloudgpu.cloud.access import Grant
+from cloudgpu.aws.iam_grants import BOUNDARY_GRANTS, ROLE_GRANTS, SPOT_GRANTS, policy
+from cloudgpu.aws.permissions import GRANTS, SESSION_GRANTS, STORAGE_GRANTS
+from cloudgpu.cloud import Grant
 from cloudgpu.recipe import documentation
 from cloudgpu.settings import settings_docs
 

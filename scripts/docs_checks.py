@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from cloudgpu.plan.candidates.exclusions import REGION_RULES, TYPE_RULES, ZONE_RULES
 from cloudgpu.plan.checks.check import Check
 from cloudgpu.plan.checks.rule import Rule
+from cloudgpu.plan.exclusions import REGION_RULES, TYPE_RULES, ZONE_RULES
 from cloudgpu.plan.planner import CHECKS
 
 _HEAD = """\

@@ -16,7 +16,7 @@ from botocore.loaders import JSONFileLoader
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
-from cloudgpu.aws.service_model.values import REPORT_VARIABLE, install_request_checks
+from cloudgpu.aws.service_model import REPORT_VARIABLE, install_request_checks
 from cloudgpu.paths import Home
 
 settings.register_profile("few", deadline=None, max_examples=5)  # for scripts/test-dates

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.backends.base import Backend, Context
-from cloudgpu.backends.billing.cluster_billing import until_stop
+from cloudgpu.backends.billing.cluster_billing import missing_nodes, rows_of, until_stop
 from cloudgpu.backends.billing.cost_ledger import CostLedger
 from cloudgpu.backends.billing.costs import (
     billed_usd,
@@ -17,9 +17,8 @@ from cloudgpu.backends.billing.costs import (
     running_hourly_usd,
     spent_usd,
 )
-from cloudgpu.backends.billing.missing_rows import missing_nodes, rows_of
 from cloudgpu.backends.lifecycle.deletion import check_identity
-from cloudgpu.backends.sweep.cluster_resources import ClusterResources
+from cloudgpu.backends.sweep import ClusterResources
 from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError
 from cloudgpu.launch.inventory import ALIVE_STATES

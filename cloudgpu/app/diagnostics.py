@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from cloudgpu.aws.iam.grants import ROLE_GRANTS, ROLES_WITH_BOUNDARY, SPOT, ServiceRole
+from cloudgpu.aws.iam_grants import ROLE_GRANTS, ROLES_WITH_BOUNDARY, SPOT, ServiceRole
 from cloudgpu.aws.session.credential_errors import EXPIRED_CODES
 from cloudgpu.backends.base import AccountQueries
-from cloudgpu.catalog.quotas import Quota
+from cloudgpu.catalog.prices_and_quotas import Quota
 from cloudgpu.catalog.unsupported import unsupported_partition
-from cloudgpu.cloud.access import Grant, PermissionResult, QuotaLimit
+from cloudgpu.cloud import Grant, PermissionResult, QuotaLimit
 from cloudgpu.errors import AuthError, CloudGpuError
 from cloudgpu.paths import Home
 from cloudgpu.plan.network_access import GATEWAYS, NO_REQUEST, NetworkRequest

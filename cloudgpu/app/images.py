@@ -16,7 +16,7 @@ from cloudgpu.backends.billing.retained_billing import image_monthly_usd as mont
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.backends.lifecycle.results import ProvisionedCluster
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.catalog.prices import other_price
+from cloudgpu.catalog.prices_and_quotas import other_price
 from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
 from cloudgpu.ledger.entry import Spending
@@ -29,7 +29,7 @@ from cloudgpu.text import command
 
 if TYPE_CHECKING:
     # Only for annotations: `--help` must not import boto3.
-    from cloudgpu.cloud.resources import OwnImage
+    from cloudgpu.cloud import OwnImage
 
 _LONGEST_NAME = 34
 """Maximum length of an image name. The cluster is named `bake-NAME`; cluster names have at most 39 characters."""

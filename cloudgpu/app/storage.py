@@ -8,7 +8,7 @@ from typing import Final
 
 from cloudgpu.backends.storage import StorageRequest
 from cloudgpu.bounds import MAX_VOLUME_GIB
-from cloudgpu.catalog.prices import Price, storage_price
+from cloudgpu.catalog.prices_and_quotas import Price, storage_price
 from cloudgpu.catalog.unsupported import unsupported_partition
 from cloudgpu.errors import UsageError
 from cloudgpu.recipe.sources import (

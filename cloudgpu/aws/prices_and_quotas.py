@@ -11,8 +11,8 @@ from cloudgpu import bounds
 from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.catalog import load
-from cloudgpu.catalog.quotas import Quota, quota_of
-from cloudgpu.cloud.access import QuotaLimit
+from cloudgpu.catalog.prices_and_quotas import Quota, quota_of
+from cloudgpu.cloud import QuotaLimit
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.workers import Workers
 

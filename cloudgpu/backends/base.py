@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -30,13 +30,11 @@ if TYPE_CHECKING:
     from cloudgpu.backends.node_connections import NodeCarriers
     from cloudgpu.backends.quota_headroom import QuotaCloud
     from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedResource, StorageRequest
-    from cloudgpu.backends.sweep.plan import SweepPlan, SweepRequest, SweepResult
+    from cloudgpu.backends.sweep import SweepPlan, SweepRequest, SweepResult
     from cloudgpu.catalog import Catalog
     from cloudgpu.catalog.snapshot import TypeFacts
     from cloudgpu.clock import Clock
-    from cloudgpu.cloud.access import Grant, Identity, PermissionResult, QuotaLimit
-    from cloudgpu.cloud.resources import OwnImage
-    from cloudgpu.cloud.storage import TaggedStorage
+    from cloudgpu.cloud import Grant, Identity, OwnImage, PermissionResult, QuotaLimit, TaggedStorage
     from cloudgpu.launch.inventory import Node
     from cloudgpu.paths import Home
     from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence, ProfileSeen
@@ -51,9 +49,6 @@ if TYPE_CHECKING:
     from cloudgpu.ssh.base import Host
     from cloudgpu.state.cluster_record import ClusterRecord
     from cloudgpu.state.record_store import RecordStore
-
-Connect = Callable[["Sequence[Node]", "Emit"], "list[Host]"]
-"""Function that connects to all nodes, waiting while they boot. It raises a `ConnectError` if a node is unreachable."""
 
 
 class ClusterOperations(Protocol):

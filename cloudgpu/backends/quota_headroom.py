@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
-from cloudgpu.catalog.quotas import Quota
+from cloudgpu.catalog.prices_and_quotas import Quota
 from cloudgpu.clock import Clock
 from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import CloudGpuError, NewerFormatError, StateError

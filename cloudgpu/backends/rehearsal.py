@@ -8,6 +8,9 @@ from cloudgpu.backends.aws.backend import AwsBackend, backend_of
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
+    from collections.abc import Mapping, Sequence, Set
+
+    from cloudgpu.aws.ec2.instances import Instance
     from cloudgpu.backends.aws.account import AwsAccount
     from cloudgpu.backends.environment import BackendEnvironment
     from cloudgpu.rehearsal.client import RehearsalClient
@@ -15,18 +18,35 @@ if TYPE_CHECKING:
 
 def open_backend(environment: BackendEnvironment) -> AwsBackend:
     """Return the backend of this state home's rehearsal cloud. The backend starts the cloud on first use."""
+    return backend_of("rehearsal", "the rehearsal cloud", environment, lambda: connect_rehearsal(environment))
 
-    def open_cloud() -> AwsAccount:
-        from cloudgpu.backends.aws.rehearsal_account import connect_rehearsal  # noqa: PLC0415 - imports boto3
 
-        home = environment.writable_home()
-        return connect_rehearsal(environment.settings, home, environment.environ, environment.clock, environment.calls)
+def connect_rehearsal(environment: BackendEnvironment) -> AwsAccount:
+    """Connect to the rehearsal cloud of this state home, starting it if necessary."""
+    from cloudgpu.aws.service_model import install_request_checks  # noqa: PLC0415 - these import boto3
+    from cloudgpu.aws.session.session import CloudEndpoint  # noqa: PLC0415
+    from cloudgpu.backends.aws.account import AwsAccount, CloudTarget  # noqa: PLC0415
+    from cloudgpu.rehearsal.client import nodes  # noqa: PLC0415
 
-    return backend_of("rehearsal", "the rehearsal cloud", environment, open_cloud)
+    install_request_checks()  # without effect unless a test has set the environment variable
+    cloud = start_rehearsal(environment)
+    connection = CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
+
+    def reach(found: Sequence[Instance], _private: Set[str]) -> Mapping[str, tuple[str, int]]:
+        ids = {instance.id for instance in found}
+        known = [node for node in nodes(cloud) if node.instance_id in ids]
+        return {node.instance_id: (node.address, node.port) for node in known if node.address and node.port}
+
+    # The access key identifies the cloud: unlike the port, it is unique to the state home and survives restarts.
+    where = CloudTarget("rehearsal", connection, f"rehearsal:{cloud.access_key_id}", environment.environ)
+    return AwsAccount(where, reach, environment.settings, environment.clock, environment.calls)
 
 
 def start_rehearsal(environment: BackendEnvironment) -> RehearsalClient:
     """Return the client of this state home's rehearsal cloud, after starting the cloud if it is not running."""
-    from cloudgpu.backends.aws import rehearsal_account  # noqa: PLC0415 - imports boto3
+    from cloudgpu.rehearsal.client import ensure_running  # noqa: PLC0415 - commands that start no cloud do not need it
 
-    return rehearsal_account.start_rehearsal(environment.settings, environment.writable_home(), environment.clock)
+    settings, idle_minutes = environment.settings, float(environment.settings.rehearsal_idle_minutes)
+    return ensure_running(
+        environment.writable_home(), environment.clock, envs=settings.env_cache, idle_minutes=idle_minutes
+    )

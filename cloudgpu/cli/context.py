@@ -10,9 +10,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.environment import BackendEnvironment, caller_environ, user_known_hosts
+from cloudgpu.backends.environment import ApiCallLog, BackendEnvironment, caller_environ, user_known_hosts
 from cloudgpu.backends.factory import BUCKET_TARGET, open_backend
 from cloudgpu.cli.command_end import add_failure_note, open_resources
 from cloudgpu.cli.terminal.interruption import interruptions
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from cloudgpu.backends.base import Backend
+    from cloudgpu.backends.billing.cluster_billing import MissingRows
     from cloudgpu.backends.billing.cost_ledger import CostLedger, LenientLedger
-    from cloudgpu.backends.billing.missing_rows import MissingRows
     from cloudgpu.catalog import Catalog
     from cloudgpu.ledger.report import CostReport, ReportQuery
     from cloudgpu.run.progress import ProgressEvent
@@ -121,7 +120,7 @@ class CliContext:
 
     def missing_rows(self) -> tuple[MissingRows, ...]:
         """Return the recorded clusters and storage of which the ledger lacks rows."""
-        from cloudgpu.backends.billing.missing_rows import find_gaps  # noqa: PLC0415 - see the class
+        from cloudgpu.backends.billing.cluster_billing import find_gaps  # noqa: PLC0415 - see the class
 
         return find_gaps(self.records, self.storage_records.all(), lambda: self.ledger)
 

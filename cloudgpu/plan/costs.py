@@ -6,7 +6,7 @@ from datetime import date
 from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
-from cloudgpu.catalog.prices import HOURS_PER_MONTH, ItemKind, Price, other_price
+from cloudgpu.catalog.prices_and_quotas import HOURS_PER_MONTH, ItemKind, Price, other_price
 from cloudgpu.decoding import decode_as
 from cloudgpu.plan.named_resources import Lookups
 from cloudgpu.plan.network_access import GATEWAYS, PublicAddress, elastic_ips

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from cloudgpu.catalog.quotas import Quota, quota_of
+from cloudgpu.catalog.prices_and_quotas import Quota, quota_of
 from cloudgpu.errors import (
     AuthError,
     BadRequestError,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from cloudgpu.clock import utc_text
 from cloudgpu.plan import costs
-from cloudgpu.plan.candidates.candidate import Candidate, Market
+from cloudgpu.plan.candidate import Candidate, Market
 from cloudgpu.plan.capacity import Reservation, VcpuHeadroom
 from cloudgpu.plan.costs import CENT, CostItem
 from cloudgpu.plan.named_resources import NO_LOOKUPS, Lookups, MachineImageSeen, Upload

@@ -5,8 +5,8 @@ from datetime import datetime
 from decimal import ROUND_CEILING, Decimal
 from typing import Final
 
-from cloudgpu.plan.candidates import host_sets
-from cloudgpu.plan.candidates.candidate_list import CandidateList, find_candidates
+from cloudgpu.plan import host_sets
+from cloudgpu.plan.candidate_list import CandidateList, find_candidates
 from cloudgpu.plan.capacity import usable_seconds
 from cloudgpu.plan.checks import (
     account_and_market,

@@ -9,7 +9,7 @@ from cloudgpu.catalog.compatibility import Software
 from cloudgpu.catalog.compatibility import software as known_software
 from cloudgpu.catalog.gpu_spec import types_for_spec
 from cloudgpu.hosts.host import HostsView
-from cloudgpu.plan.candidates.candidate import Market
+from cloudgpu.plan.candidate import Market
 from cloudgpu.plan.capacity import is_reserved
 from cloudgpu.plan.network_access import (
     DEFAULT_ELASTIC_IPS,

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from cloudgpu.catalog import InstanceType
-from cloudgpu.catalog.prices import HOURS_PER_MONTH, storage_price
-from cloudgpu.plan.candidates.candidate import Candidate
+from cloudgpu.catalog.prices_and_quotas import HOURS_PER_MONTH, storage_price
+from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.checks.rule import Reason, rule
 from cloudgpu.plan.costs import CostItem, Per
 from cloudgpu.plan.plan import StorageSeen

@@ -6,8 +6,8 @@ from itertools import islice
 from typing import Final, Literal
 
 from cloudgpu.catalog import Catalog, InstanceType
-from cloudgpu.catalog.quotas import Quota, quota_of
-from cloudgpu.plan.candidates import exclusions
+from cloudgpu.catalog.prices_and_quotas import Quota, quota_of
+from cloudgpu.plan import exclusions
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.text import command

@@ -9,7 +9,7 @@ from datetime import date, datetime
 from typing import Annotated, Any, Final, Literal
 
 from cloudgpu import bounds
-from cloudgpu.catalog.prices import ItemKind
+from cloudgpu.catalog.prices_and_quotas import ItemKind
 from cloudgpu.decoding import decode_as
 from cloudgpu.state.documents import StateFile
 from cloudgpu.state.storage_records import AttachedStorage

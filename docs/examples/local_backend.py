@@ -15,12 +15,10 @@ from local_host import LocalHost
 from local_nodes import LocalNodes
 
 from cloudgpu.backends.base import Backend, ClusterOperations, Context, Offers
-from cloudgpu.backends.billing.cluster_billing import ClusterBilling
+from cloudgpu.backends.billing.cluster_billing import ClusterBilling, missing_nodes
 from cloudgpu.backends.billing.cost_ledger import has_failed, reopen_row
 from cloudgpu.backends.billing.costs import spending_of
-from cloudgpu.backends.billing.missing_rows import missing_nodes
-from cloudgpu.backends.lifecycle import expiry_extension, reuse
-from cloudgpu.backends.lifecycle.cluster_lease import hold_lease, hold_lease_to_delete
+from cloudgpu.backends.lifecycle import existing_cluster
 from cloudgpu.backends.lifecycle.deletion import (
     cancel_unfinished_runs,
     check_identity,
@@ -28,6 +26,7 @@ from cloudgpu.backends.lifecycle.deletion import (
     delete_after_failure,
     remove_local_record,
 )
+from cloudgpu.backends.lifecycle.existing_cluster import hold_lease, hold_lease_to_delete
 from cloudgpu.backends.lifecycle.launch_request import Requester, new_record, require_applicable
 from cloudgpu.backends.lifecycle.results import DeletionResult, ExtensionResult, ProvisionedCluster
 from cloudgpu.errors import ConnectError, StateError
@@ -119,7 +118,7 @@ class LocalClusters(ClusterOperations):
             record = self.context.records.cluster(name)
             if record is None or record.state != "up":
                 if record is not None:
-                    reuse.require_usable(self.context, record)
+                    existing_cluster.require_usable(self.context, record)
                     self._end(record)  # an earlier call was interrupted
                 record = new_record(self.context.backend, plan, name, requester, run_id, self.context.clock.now())
                 return self._start(plan, record)
@@ -149,9 +148,9 @@ class LocalClusters(ClusterOperations):
         return ProvisionedCluster(context.records.save_cluster(running, context.clock.now()), inventory, made=True)
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
-        record = reuse.find_running_cluster(self.context, name)
-        reuse.require_matching(plan, record)
-        reuse.require_all_nodes_running(self.context, record)
+        record = existing_cluster.find_running_cluster(self.context, name)
+        existing_cluster.require_matching(plan, record)
+        existing_cluster.require_all_nodes_running(self.context, record)
         return ProvisionedCluster(record, stored_inventory(self.context.home, record), made=False)
 
     def delete(self, name: str, default_region: str) -> DeletionResult:
@@ -187,15 +186,15 @@ class LocalClusters(ClusterOperations):
         self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
     ) -> ExtensionResult:
         with hold_lease(self.context, name):
-            record = expiry_extension.require_extendable(self.context, name, max_usd)
-            before, expiry = expiry_extension.resolve_expiry(record, until, by)
-            later = expiry_extension.extended_record(record, before, expiry)
-            expiry_extension.require_within_budget(later)
-            later = expiry_extension.record_new_expiry(self.context, later)
+            record = existing_cluster.require_extendable(self.context, name, max_usd)
+            before, expiry = existing_cluster.resolve_expiry(record, until, by)
+            later = existing_cluster.extended_record(record, before, expiry)
+            existing_cluster.require_within_budget(later)
+            later = existing_cluster.record_new_expiry(self.context, later)
             for instance_id in later.placement.instance_ids:
                 self.nodes.write_tag(later, instance_id)
-            reuse.require_all_nodes_running(self.context, later)
-            return expiry_extension.record_confirmation(self.context, later, before)
+            existing_cluster.require_all_nodes_running(self.context, later)
+            return existing_cluster.record_confirmation(self.context, later, before)
 
     def record_costs(self, record: ClusterRecord) -> None:
         row = spending_of(record, record.identity.created_at)

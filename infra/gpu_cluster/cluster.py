@@ -7,17 +7,13 @@ import pulumi
 import pulumi_aws as aws
 
 from gpu_cluster.expiry_schedule import ExpirySchedule, ExpiryScheduleArgs
-from gpu_cluster.fleet import GangArgs, GangFleet
+from gpu_cluster.fleet import TAGGED_AT_LAUNCH, GangArgs, GangFleet, Template, TemplateArgs
 from gpu_cluster.instance_profile import IdentityArgs, NodeIdentity
 from gpu_cluster.interfaces import Interface, interfaces
-from gpu_cluster.launch_template import TAGGED_AT_LAUNCH, Template, TemplateArgs
-from gpu_cluster.network import Network, NetworkArgs
+from gpu_cluster.network import Network, NetworkArgs, OwnNetworkArgs, PublicAddresses, PublicAddressesArgs
 from gpu_cluster.node_policy import Grants
-from gpu_cluster.own_network import OwnNetworkArgs
-from gpu_cluster.public_addresses import PublicAddresses, PublicAddressesArgs
 from gpu_cluster.security_group import Access, AccessArgs
-from gpu_cluster.settings import ClusterArgs
-from gpu_cluster.tags import cluster_tags
+from gpu_cluster.settings import ClusterArgs, cluster_tags
 from gpu_cluster.user_data import UserDataTooLongError, user_data
 
 
@@ -112,7 +108,7 @@ class GpuCluster(pulumi.ComponentResource):
 
     def _template(self, name: str, args: ClusterArgs, identity: NodeIdentity) -> Template:
         group = self.placement_group
-        # A changed image setting must create a new template, because launch_template.py ignores changes to the image.
+        # A changed image setting must create a new template, because fleet.py ignores changes to the image.
         image = hashlib.sha256(args.image.encode()).hexdigest()[:8]
         component_args = TemplateArgs(
             physical_name=f"cloudgpu-{args.cluster}-{image}",

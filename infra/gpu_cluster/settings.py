@@ -1,4 +1,7 @@
-"""Parse and validate the program's settings. An error message contains the key of the invalid setting."""
+"""Parse and validate the program's settings, and return the tags of its resources.
+
+An error message contains the key of the invalid setting.
+"""
 
 import ipaddress
 import json
@@ -332,3 +335,17 @@ def _own_tags(config: pulumi.Config) -> dict[str, str]:
     if any(key.lower().startswith(("aws:", "cloudgpu:")) or key.lower() == "name" for key in tags):
         raise _wrong("tags", value, "no key Name, aws:... or cloudgpu:..., which are reserved")
     return tags
+
+
+def cluster_tags(args: ClusterArgs) -> dict[str, str]:
+    """Return the tags that identify the cluster's resources even if every local record is lost."""
+    return {
+        **args.tags,
+        "Name": f"cloudgpu-{args.cluster}",
+        "cloudgpu:cluster": args.cluster,
+        "cloudgpu:owner": args.owner,
+        "cloudgpu:team": args.team,
+        "cloudgpu:run": args.run,
+        "cloudgpu:expires-at": args.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "cloudgpu:token": args.token,
+    }

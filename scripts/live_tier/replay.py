@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from botocore import handlers
 
-from cloudgpu.aws.service_model.values import install_request_checks
+from cloudgpu.aws.service_model import install_request_checks
 from cloudgpu.aws.session.recording import DROPPED, keep_parameters, kept_parameters
 from cloudgpu.cli.main import entry
 from live_tier.evidence import Call, calls_in

@@ -6,9 +6,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws.backend import AwsBackend
-from cloudgpu.backends.environment import BackendEnvironment
+from cloudgpu.backends.environment import ApiCallLog, BackendEnvironment
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import CloudError
 from cloudgpu.rehearsal import client

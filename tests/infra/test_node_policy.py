@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program_mock import run_program
 
-from cloudgpu.aws.iam.grants import BOUNDARY_GRANTS, policy
+from cloudgpu.aws.iam_grants import BOUNDARY_GRANTS, policy
 from cloudgpu.engine.config import role_grants
 from cloudgpu.recipe.data_rules import role_size_problems
 from cloudgpu.recipe.schema import Recipe

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from cloudgpu.aws.iam.grants import ROLE_GRANTS, actions_for, granted_actions
-from cloudgpu.aws.iam.permissions import GRANTS
+from cloudgpu.aws.iam_grants import ROLE_GRANTS, actions_for, granted_actions
+from cloudgpu.aws.permissions import GRANTS
 from cloudgpu.rehearsal import client
 
 pytestmark = pytest.mark.rehearsal
@@ -18,7 +18,7 @@ def test_policy_allows_every_call_of_a_run_with_own_vpc(workspace):
     calls = [json.loads(line) for line in workspace.home.debug_log.read_text().splitlines()]
     needed = {action for call in calls for action in actions_for(call["service"], call["operation"])}
     assert {"ec2:CreateFleet", "ec2:DeleteFleets", "ec2:CreateVpc", "iam:CreateRole"} <= needed
-    assert needed - granted_actions((*GRANTS, *ROLE_GRANTS)) == set(), "add them to cloudgpu/aws/iam/permissions.py"
+    assert needed - granted_actions((*GRANTS, *ROLE_GRANTS)) == set(), "add them to cloudgpu/aws/permissions.py"
 
 
 def test_doctor_names_a_denied_permission(workspace):

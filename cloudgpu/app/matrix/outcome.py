@@ -9,8 +9,8 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
+from cloudgpu.backends.billing.cluster_billing import rows_of
 from cloudgpu.backends.billing.cost_ledger import CostLedger
-from cloudgpu.backends.billing.missing_rows import rows_of
 from cloudgpu.errors import StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.recipe.matrix import format_values

@@ -23,8 +23,8 @@ from cloudgpu.app.runs.concurrency import delete_or_wait
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, lost_output_lines, remaining_cluster_line
 from cloudgpu.app.runs.train import TrainingRun, check_feasible
 from cloudgpu.backends.base import Context
+from cloudgpu.backends.lifecycle.existing_cluster import require_all_nodes_running
 from cloudgpu.backends.lifecycle.launch_request import Requester
-from cloudgpu.backends.lifecycle.reuse import require_all_nodes_running
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, CloudGpuError, LedgerError, StateError, UsageError
 from cloudgpu.run.progress import Note, Stages

@@ -22,7 +22,7 @@ from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import PlanError, StateError, UsageError
 from cloudgpu.files import parse_json
 from cloudgpu.paths import Home
-from cloudgpu.plan.candidates.candidate import Candidate
+from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.plan.plan import Plan
 from cloudgpu.ssh.transfer.local_tree import files_to_send

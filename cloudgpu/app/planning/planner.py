@@ -19,7 +19,7 @@ from cloudgpu.app.planning.local_files import (
 )
 from cloudgpu.app.planning.recipe_check import changed_params
 from cloudgpu.backends.base import Backend, Inspector
-from cloudgpu.backends.lifecycle.reuse import matches
+from cloudgpu.backends.lifecycle.existing_cluster import matches
 from cloudgpu.catalog import Catalog
 from cloudgpu.clock import Clock
 from cloudgpu.errors import BudgetError, CloudGpuError, PlanError, UsageError

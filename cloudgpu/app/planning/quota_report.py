@@ -8,7 +8,7 @@ from typing import Final, Literal
 from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.catalog import Catalog, InstanceType
 from cloudgpu.catalog.gpu_spec import find_spec_mismatch, parse_gpu_spec, spec_name, types_for_spec
-from cloudgpu.catalog.quotas import Quota, quota_of
+from cloudgpu.catalog.prices_and_quotas import Quota, quota_of
 from cloudgpu.errors import UsageError
 from cloudgpu.plan.capacity import VcpuHeadroom
 from cloudgpu.recipe.problem import suggestion

@@ -17,10 +17,10 @@ from typing import Any, Literal
 
 from cloudgpu import bounds
 from cloudgpu.aws.ec2.instances import describe_rows
-from cloudgpu.aws.ec2.tagged_types import TERMINATING_STATES
+from cloudgpu.aws.ec2.tagging import TERMINATING_STATES
 from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.cloud.resources import TOKEN_TAG
+from cloudgpu.cloud import TOKEN_TAG
 
 _TRANSITION = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 _DELETED_STATES = frozenset({"deleted", "failed"})

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from cloudgpu.aws.ec2.tagged_types import SHUTDOWN_S
-from cloudgpu.aws.ec2.tagging import tags_to_dict
+from cloudgpu.aws.ec2.tagging import SHUTDOWN_S, tags_to_dict
 from cloudgpu.aws.prices_and_quotas import strip_trailing_zeros
 from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, error_from_code, is_gone
 from cloudgpu.aws.session.retries import poll

@@ -10,7 +10,7 @@ from cloudgpu.aws.session.errors import convert_errors, convert_response_errors,
 from cloudgpu.aws.session.retries import poll
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
-from cloudgpu.cloud.resources import OwnImage
+from cloudgpu.cloud import OwnImage
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError
 from cloudgpu.plan.named_resources import MachineImageSeen
 from cloudgpu.text import command

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
+from cloudgpu.aws.s3 import S3Location, archived_objects, below, look_up_bucket_region
 from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, is_gone
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.storage.s3 import S3Location, archived_objects, below, look_up_bucket_region
 from cloudgpu.errors import CloudError, CloudGpuError
 from cloudgpu.plan.capacity import Reservation
 from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence

@@ -9,8 +9,7 @@ from typing import Any, Final, get_args
 
 from cloudgpu import bounds
 from cloudgpu.aws.ec2.instances import terminate
-from cloudgpu.aws.ec2.tagged_types import LISTINGS, TERMINATED_STATES, ResourceListing, SearchResult
-from cloudgpu.aws.ec2.tagging import tags_to_dict
+from cloudgpu.aws.ec2.tagging import LISTINGS, TERMINATED_STATES, ResourceListing, SearchResult, tags_to_dict
 from cloudgpu.aws.resources.fleet import FLEET_TAG
 from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler
@@ -19,7 +18,7 @@ from cloudgpu.aws.session.errors import UNREACHABLE, convert_errors, convert_res
 from cloudgpu.aws.session.retries import poll, retry
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
-from cloudgpu.cloud.resources import CLUSTER_TAG, GLOBAL, TOKEN_TAG, Kind, TaggedResource
+from cloudgpu.cloud import CLUSTER_TAG, GLOBAL, TOKEN_TAG, Kind, TaggedResource
 from cloudgpu.errors import CloudGpuError, TeardownError, decisive_cause
 from cloudgpu.text import plural
 from cloudgpu.workers import Workers

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.instances import Instance, describe, find_instances, launch_failure, terminate
-from cloudgpu.aws.ec2.tagged_types import SHUTDOWN_S, TERMINATING_STATES
-from cloudgpu.aws.ec2.tagging import INTENT_TAG, retag_all, tag_specification
+from cloudgpu.aws.ec2.tagging import INTENT_TAG, SHUTDOWN_S, TERMINATING_STATES, retag_all, tag_specification
 from cloudgpu.aws.resources.handler import (
     DescribedHandler,
     ExistingResource,

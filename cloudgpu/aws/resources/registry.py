@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloudgpu.aws.resources.addresses import EipAssociationHandler, EipHandler, NatGatewayHandler
+from cloudgpu.aws.resources.bucket import BucketEncryptionHandler, BucketHandler, BucketPublicAccessBlockHandler
+from cloudgpu.aws.resources.efs import EfsHandler, MountTargetHandler
 from cloudgpu.aws.resources.fleet import FleetHandler
 from cloudgpu.aws.resources.handler import Handler
-from cloudgpu.aws.resources.launch_prerequisites import KeyPairHandler, PlacementGroupHandler
-from cloudgpu.aws.resources.launch_template import LaunchTemplateHandler
+from cloudgpu.aws.resources.launch_template import KeyPairHandler, LaunchTemplateHandler, PlacementGroupHandler
 from cloudgpu.aws.resources.lookups import LOOKUPS
+from cloudgpu.aws.resources.lustre import DataRepositoryAssociationHandler, LustreHandler
 from cloudgpu.aws.resources.networks import (
     InternetGatewayHandler,
     RouteTableAssociationHandler,
@@ -20,10 +22,7 @@ from cloudgpu.aws.resources.networks import (
 from cloudgpu.aws.resources.role import InstanceProfileHandler, RoleHandler, RolePolicyHandler
 from cloudgpu.aws.resources.schedules import ScheduleGroupHandler, ScheduleHandler
 from cloudgpu.aws.resources.security_group import SecurityGroupHandler
-from cloudgpu.aws.resources.storage.bucket import BucketEncryptionHandler, BucketHandler, BucketPublicAccessBlockHandler
-from cloudgpu.aws.resources.storage.efs import EfsHandler, MountTargetHandler
-from cloudgpu.aws.resources.storage.lustre import DataRepositoryAssociationHandler, LustreHandler
-from cloudgpu.aws.resources.storage.volume import VolumeHandler
+from cloudgpu.aws.resources.storage_handler import VolumeHandler
 from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import UnsupportedError

@@ -2,8 +2,11 @@
 
 Documentation is a third of the model of EC2, and botocore keeps every model that it has read. Without it, and with
 plain instead of ordered dictionaries, a session with all clients of `train` is 16 MB smaller.
+
+A login to ECR has the permissions of the caller's credentials, and is valid for 12 hours.
 """
 
+import base64
 import getpass
 import gzip
 import json
@@ -31,6 +34,7 @@ from cloudgpu.aws.session.credential_errors import (
     mfa_hint,
     missing_credentials,
 )
+from cloudgpu.aws.session.errors import convert_response_errors
 from cloudgpu.errors import AuthError, CloudError
 from cloudgpu.files import FileRefusedError
 from cloudgpu.settings.sources import PROFILE_VARIABLES
@@ -245,3 +249,17 @@ def _unreadable_files(environ: Mapping[str, str]) -> str:
     paths = (Path(environ.get(name) or default).expanduser() for name, default in _FILES.items() if default)
     denied = [str(path) for path in paths if path.exists() and not os.access(path, os.R_OK)]
     return f"; permission to read {' and '.join(denied)} is denied" if denied else ""
+
+
+def ecr_login(ecr: Any, region: str) -> tuple[str, str]:  # noqa: ANN401 - boto3 clients have no static type
+    """Fetch a username and password for all ECR registries in a region that the caller may read."""
+    with convert_response_errors(f"fetching a login for ECR in {region}"):
+        response = ecr.get_authorization_token()
+        tokens = [
+            str(authorization.get("authorizationToken", ""))
+            for authorization in response.get("authorizationData") or ()
+        ]
+        user, colon, password = base64.b64decode(tokens[0]).decode().partition(":") if tokens else ("", "", "")
+    if not (colon and password):
+        raise CloudError(f"ECR in {region} returned no login", hint="try again")
+    return user, password

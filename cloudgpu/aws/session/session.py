@@ -26,7 +26,7 @@ from cloudgpu.aws.session.errors import RENEWABLE_CODES, RENEWAL, convert_errors
 from cloudgpu.aws.session.recording import CallRecorder
 from cloudgpu.aws.session.retries import NewResources
 from cloudgpu.clock import Clock, require_not_cancelled
-from cloudgpu.cloud.access import Identity
+from cloudgpu.cloud import Identity
 from cloudgpu.errors import CloudError
 
 _CONNECT_TIMEOUT_S = 5

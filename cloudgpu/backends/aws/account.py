@@ -7,25 +7,22 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Final, TypeVar
 
-from cloudgpu.aws import prices_and_quotas
+from cloudgpu.aws import prices_and_quotas, s3
 from cloudgpu.aws.ec2 import billing_times, instances, machine_images, named_resources, ssh_access, subnets, tag_search
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.ec2.instances import Instance
-from cloudgpu.aws.ec2.tagged_types import SHUTDOWN_S, SearchResult
-from cloudgpu.aws.ec2.tagging import add_missing_tags
+from cloudgpu.aws.ec2.tagging import SHUTDOWN_S, SearchResult, add_missing_tags
 from cloudgpu.aws.session.recording import recorder_for
 from cloudgpu.aws.session.session import ApiCall, CloudEndpoint, RegionSessions, ServerTime, Session, connect
-from cloudgpu.aws.storage import s3
-from cloudgpu.backends.api_log import ApiCallLog
-from cloudgpu.backends.aws.addresses import own_address
 from cloudgpu.backends.aws.engines import Engines
-from cloudgpu.backends.aws.new_nodes import NewNodes, Reach
+from cloudgpu.backends.aws.new_nodes import NewNodes, Reach, own_address
 from cloudgpu.backends.aws.queries import AwsCatalog, AwsImages, AwsQueries, RegistryLogins
-from cloudgpu.backends.aws.storage.cloud import AwsStorage
+from cloudgpu.backends.aws.storage import AwsStorage
 from cloudgpu.backends.base import Context
-from cloudgpu.catalog.quotas import Quota
+from cloudgpu.backends.environment import ApiCallLog
+from cloudgpu.catalog.prices_and_quotas import Quota
 from cloudgpu.clock import Clock
-from cloudgpu.cloud.resources import GLOBAL, TaggedResource
+from cloudgpu.cloud import GLOBAL, TaggedResource
 from cloudgpu.engine.base import Engine
 from cloudgpu.engine.config import cluster_program_config
 from cloudgpu.engine.direct.deployment import OnWait, WatchedClock, ignore_wait
@@ -110,7 +107,7 @@ class AwsAccount:
         self.storage = AwsStorage(self.session, self._engines, clock, simulated)
         self.images = AwsImages(self.session, self.time, clock)
         self.catalog = AwsCatalog(self.session, self.regions, clock)
-        self.queries = AwsQueries(self.session, settings.region)
+        self.queries = AwsQueries(self.session, settings.region, self.regions)
         self.registry_login = RegistryLogins(self.session, clock)
 
     def account(self) -> str:
@@ -135,7 +132,10 @@ class AwsAccount:
         return self.query_any_region(tag_search.enabled_regions)
 
     def query_any_region(self, query: Callable[[Session], _T]) -> _T:
-        """Run an account-wide query in the configured region and, if the query fails, in other regions."""
+        """Run an account-wide query in the configured region and, if the query fails, in other regions.
+
+        Calls in a region that is not enabled fail as if the credentials were invalid.
+        """
         try:
             return query(self.session(self._settings.region))
         except CloudError as err:

@@ -1,5 +1,8 @@
-"""Wait for the addresses and host keys of new nodes, and write the inventory."""
+"""Addresses of nodes and of this machine; wait for those of new nodes and their host keys, and write the inventory."""
 
+import http.client
+import ipaddress
+import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -7,22 +10,23 @@ from cloudgpu.aws.ec2 import instances, ssh_access
 from cloudgpu.aws.ec2.instances import Instance, launch_failure
 from cloudgpu.aws.ec2.ssh_access import ConsoleOutput
 from cloudgpu.aws.session.session import Session
-from cloudgpu.backends.aws.addresses import (
-    HEAD,
-    private,
-    public_address_setting,
-    session_manager_addresses,
-    uses_session_manager,
-)
 from cloudgpu.clock import Clock
-from cloudgpu.errors import CloudError
+from cloudgpu.errors import CloudError, ConnectError, StateError
 from cloudgpu.launch.inventory import ALIVE_STATES, Inventory, Node
+from cloudgpu.node.agent.fetch.bounded_http import Client
 from cloudgpu.run.progress import Activity, Emit, Note
 from cloudgpu.settings import Settings
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.text import command, duration_text
 from cloudgpu.workers import Workers
 
+_ADDRESS_SERVICE = "https://checkip.amazonaws.com"
+_TIMEOUT_S = 10.0
+_MOST_BYTES = 64
+HEAD = 0
+"""Index of the head node. With `publicAddress` set to `nat`, SSH to the other nodes goes through this node."""
+_SSH_PORT = 22
+_REGION = re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]+")
 _POLL_S = 0.5
 _MAX_POLL_S = 10.0
 _MAX_PARALLEL_CONSOLES = 8
@@ -33,13 +37,52 @@ _DELAYED_FACTOR = 3
 Without the Nitro System, the output appears minutes after a boot, in cases up to 20 minutes after it (canonical,
 pycloudlib, pull request 193). Three times the default of `boot_seconds` is half an hour.
 """
-
-
 Reach = Callable[[Sequence[Instance], Set[str]], Mapping[str, tuple[str, int]]]
 """Function that returns the SSH address and port by instance ID, omitting instances that have no address yet.
 
 The second argument contains the IDs of the instances that have only a private address.
 """
+
+
+def own_address() -> str:
+    """Return this machine's public address, as seen by AWS, with the suffix `/32`."""
+    try:
+        answer = Client(_TIMEOUT_S, _MOST_BYTES).send(_ADDRESS_SERVICE, {}, guarded=False)
+        # Reject an IPv6 address: with the suffix /32 it would admit an entire provider's network.
+        return f"{ipaddress.IPv4Address(answer.body.decode().strip())}/32"
+    except (OSError, ValueError, http.client.HTTPException) as err:
+        message = f"cannot determine this machine's public address from {_ADDRESS_SERVICE}"
+        raise ConnectError(message, hint="specify your address: --ssh-cidr 203.0.113.7/32") from err
+
+
+def public_address_setting(record: ClusterRecord) -> str:
+    """Return the program's `publicAddress` setting, which determines which of the nodes have a public address."""
+    return record.placement.config.get("publicAddress") or "auto"
+
+
+def private(record: ClusterRecord, instance_ids: Sequence[str]) -> Set[str]:
+    """Return the IDs of the nodes without a public address: no node, all nodes, or all nodes except the head node."""
+    by_exposure = {"private": instance_ids, "nat": instance_ids[HEAD + 1 :]}
+    return frozenset(by_exposure.get(public_address_setting(record), ()))
+
+
+def uses_session_manager(record: ClusterRecord) -> bool:
+    """Return True if SSH to the nodes goes through Session Manager."""
+    return record.placement.config.get("reach") == "ssm"
+
+
+def session_manager_addresses(instances: Sequence[Instance]) -> dict[str, tuple[str, int]]:
+    """Return an address (the instance ID) and the SSH port for every instance that has a private address."""
+    return {instance.id: (instance.id, _SSH_PORT) for instance in instances if instance.private_address}
+
+
+def region_of(zone: str) -> str:
+    """Return the region of a zone, including local zones such as `us-west-2-lax-1a`."""
+    match = _REGION.match(zone)
+    if match is None:
+        message = f"{zone!r} is not a zone name"
+        raise StateError(message, hint="run `cloudgpu status --refresh` to update the recorded nodes")
+    return match[0]
 
 
 @dataclass(frozen=True)

@@ -3,40 +3,48 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Final
 
 from cloudgpu.aws import prices_and_quotas
 from cloudgpu.aws.ec2 import instances, machine_images, named_resources
-from cloudgpu.aws.ec2.registries import EcrLogins
 from cloudgpu.aws.ec2.subnets import region_network, zone_names
 from cloudgpu.aws.ec2.tag_search import ENABLED_EVERYWHERE, enabled_regions
-from cloudgpu.aws.iam.grants import service_role_names
-from cloudgpu.aws.iam.permission_probe import denied_role_actions, inspect_profile, probe_permissions
+from cloudgpu.aws.iam_grants import service_role_names
+from cloudgpu.aws.permission_probe import denied_role_actions, inspect_profile, probe_permissions
 from cloudgpu.aws.prices_and_quotas import gpu_quotas, vcpu_limits
+from cloudgpu.aws.session.credentials import ecr_login
 from cloudgpu.aws.session.session import ServerTime, Session
 from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.clock import Clock
-from cloudgpu.cloud.access import Grant, Identity, PermissionResult, QuotaLimit
-from cloudgpu.cloud.resources import OwnImage
+from cloudgpu.cloud import Grant, Identity, OwnImage, PermissionResult, QuotaLimit
 from cloudgpu.errors import CloudError, CloudGpuError
 from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence, ProfileSeen
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.subnets import RegionNetwork
 from cloudgpu.run.registry_logins import RegistryLogin
 
+_RENEW_AFTER_S: Final = 11 * 3600.0
 SessionOf = Callable[[str], Session]
 """Function that returns the session of a region."""
 
 
 class RegistryLogins:
-    """A `FetchLogin` for ECR registries, which connects to AWS when the first login is requested."""
+    """A `FetchLogin` for ECR registries, which connects to AWS when the first login is requested.
+
+    A login is valid for 12 hours. It is renewed before it expires because a run may wait for capacity for days.
+    """
 
     def __init__(self, session: SessionOf, clock: Clock) -> None:
-        self._session = session
-        self._logins = EcrLogins(clock)
+        self._session, self._clock = session, clock
+        self._known: dict[str, tuple[float, RegistryLogin | None]] = {}
 
     def __call__(self, region: str) -> RegistryLogin:
-        """Return a login for the registries of a region. Logins are cached until shortly before they expire."""
-        return RegistryLogin(*self._logins.login(self._session(region)))
+        """Return a login for the registries of a region that is valid for at least another hour."""
+        fetched, login = self._known.get(region, (0.0, None))
+        if login is None or self._clock.monotonic() - fetched > _RENEW_AFTER_S:
+            login = RegistryLogin(*ecr_login(self._session(region).client("ecr"), region))
+            self._known[region] = (self._clock.monotonic(), login)
+        return login
 
 
 @dataclass(frozen=True)
@@ -117,10 +125,12 @@ class AwsQueries:
 
     Attributes:
         region: The region for all queries that do not name another one.
+        regions: Function that returns every region that is enabled for the account.
     """
 
     session: SessionOf
     region: str
+    regions: Callable[[], Sequence[str]]
 
     @property
     def _here(self) -> Session:
@@ -159,19 +169,6 @@ class AwsQueries:
             return self.region in enabled_regions(self._here.in_region(ENABLED_EVERYWHERE))
         except CloudGpuError:
             return None
-
-    def regions(self) -> Sequence[str]:
-        """Return every region that is enabled for the account.
-
-        Calls in a region that is not enabled fail as if the credentials were invalid, so another region is asked then.
-        """
-        try:
-            return enabled_regions(self._here)
-        except CloudError as err:
-            try:
-                return enabled_regions(self.session(ENABLED_EVERYWHERE))
-            except CloudError:
-                raise err from None
 
     def dataset(self, url: str) -> DatasetSeen:
         """Return a summary of the objects under an S3 URL. If the lookup fails, the result is `unknown`."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.aws.ec2 import ssh_access
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.backends.aws.addresses import region_of
+from cloudgpu.backends.aws.new_nodes import region_of
 from cloudgpu.backends.environment import BackendEnvironment
 from cloudgpu.backends.node_connections import NodeCarriers, NodeConnections
 from cloudgpu.errors import CloudError, ConnectError, UsageError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudgpu import bounds
 from cloudgpu.backends.billing.cost_ledger import CostLedger, has_failed, reopen_row
-from cloudgpu.catalog.prices import HOURS_PER_MONTH, shipped_price, storage_price
+from cloudgpu.catalog.prices_and_quotas import HOURS_PER_MONTH, shipped_price, storage_price
 from cloudgpu.clock import Clock
 from cloudgpu.ledger.entry import LedgerEntry, Spending, Surcharge
 from cloudgpu.recipe.sources import STORAGE_KINDS
@@ -21,8 +21,7 @@ from cloudgpu.targets import is_simulated
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
-    from cloudgpu.cloud.resources import OwnImage
-    from cloudgpu.cloud.storage import TaggedStorage
+    from cloudgpu.cloud import OwnImage, TaggedStorage
     from cloudgpu.state.cluster_record import ClusterIdentity
 
 NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)

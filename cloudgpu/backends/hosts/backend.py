@@ -23,7 +23,7 @@ from cloudgpu.hosts import loading
 from cloudgpu.hosts.host import HostSeen, HostsFile, HostsView, OwnHost
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
-from cloudgpu.plan.candidates.host_sets import matching_hosts
+from cloudgpu.plan.host_sets import matching_hosts
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.run.agent import ask_once
 from cloudgpu.run.dataset_copies import RemoteFile, S3Service

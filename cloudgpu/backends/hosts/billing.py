@@ -4,13 +4,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 
-from cloudgpu.backends.billing.cluster_billing import ClusterBilling
+from cloudgpu.backends.billing.cluster_billing import ClusterBilling, missing_nodes
 from cloudgpu.backends.billing.cost_ledger import has_failed, reopen_row
-from cloudgpu.backends.billing.missing_rows import missing_nodes
 from cloudgpu.backends.hosts.backend import HostsContext
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ledger.entry import Spending, Surcharge
-from cloudgpu.plan.candidates.host_sets import HostSet
+from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
 

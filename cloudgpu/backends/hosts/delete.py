@@ -9,13 +9,13 @@ from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.hosts import billing
 from cloudgpu.backends.hosts.backend import HostsContext
 from cloudgpu.backends.hosts.nodes import LeaveResponse, cluster_directory, cluster_member, host_of
-from cloudgpu.backends.lifecycle.cluster_lease import hold_lease_to_delete
 from cloudgpu.backends.lifecycle.deletion import (
     cancel_unfinished_runs,
     check_identity,
     check_recorded,
     remove_local_record,
 )
+from cloudgpu.backends.lifecycle.existing_cluster import hold_lease_to_delete
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.decoding import decode_as, describe_error
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError

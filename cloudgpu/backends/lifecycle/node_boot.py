@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cloudgpu.backends.base import Context
-from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
+from cloudgpu.backends.lifecycle.existing_cluster import hold_lease
 from cloudgpu.errors import BusyError, CloudGpuError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home

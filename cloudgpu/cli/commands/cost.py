@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from cloudgpu import bounds
-from cloudgpu.backends.billing.missing_rows import gap_error
+from cloudgpu.backends.billing.cluster_billing import gap_error
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.options import Json, integer_parser
 from cloudgpu.cli.terminal.number_format import format_time, money

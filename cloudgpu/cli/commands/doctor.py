@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 import typer
 
 from cloudgpu.app.diagnostics import Diagnosis, DiagnosticReport, machine_checks, run_checks
-from cloudgpu.aws.iam.grants import BOUNDARY_GRANTS, ROLE_GRANTS, SPOT, SPOT_GRANTS, STORAGE_ROLES, grants_for_boundary
-from cloudgpu.aws.iam.grants import policy as document
-from cloudgpu.aws.iam.permissions import GRANTS, SESSION_GRANTS, STORAGE_GRANTS
+from cloudgpu.aws.iam_grants import BOUNDARY_GRANTS, ROLE_GRANTS, SPOT, SPOT_GRANTS, STORAGE_ROLES, grants_for_boundary
+from cloudgpu.aws.iam_grants import policy as document
+from cloudgpu.aws.permissions import GRANTS, SESSION_GRANTS, STORAGE_GRANTS
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options import Json, OneRegion
 from cloudgpu.cli.terminal.wrapping import wrap_paragraph
-from cloudgpu.cloud.access import Grant
+from cloudgpu.cloud import Grant
 from cloudgpu.errors import UnfitError
 from cloudgpu.paths import Home
 from cloudgpu.plan.network_access import network_request

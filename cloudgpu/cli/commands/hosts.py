@@ -8,8 +8,14 @@ import typer
 
 from cloudgpu.backends.factory import open_hosts
 from cloudgpu.backends.hosts import scan as host_scanning
-from cloudgpu.backends.hosts.prepare import InstallStep, find_missing_components, plan_install_steps, run_install_steps
-from cloudgpu.backends.hosts.scan import HostScan, Trust
+from cloudgpu.backends.hosts.scan import (
+    HostScan,
+    InstallStep,
+    Trust,
+    find_missing_components,
+    plan_install_steps,
+    run_install_steps,
+)
 from cloudgpu.cli import completion
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.options import Json, Yes

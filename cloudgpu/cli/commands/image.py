@@ -27,7 +27,7 @@ from cloudgpu.cli.planning import plan_recipe, requester
 from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.cli.terminal.number_format import age, money
 from cloudgpu.cli.terminal.table import Column, Table
-from cloudgpu.cloud.resources import OwnImage
+from cloudgpu.cloud import OwnImage
 from cloudgpu.run.progress import Stages
 from cloudgpu.text import command, plural
 

@@ -12,7 +12,7 @@ from cloudgpu.app.planning.local_files import list_uploads
 from cloudgpu.app.planning.plan_files import save
 from cloudgpu.app.planning.planner import Planned, plan_error
 from cloudgpu.backends.factory import require_launches
-from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.catalog.prices_and_quotas import quota_of
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options import (
     AssignmentOptions,
@@ -30,8 +30,8 @@ from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.cli.train_options import EnvironmentOptions, secrets_in_files
 from cloudgpu.errors import AuthError, NoCapacityError, UsageError
-from cloudgpu.plan.candidates.candidate import Candidate
-from cloudgpu.plan.candidates.candidate_list import (
+from cloudgpu.plan.candidate import Candidate
+from cloudgpu.plan.candidate_list import (
     ORDER_DESCRIPTIONS,
     CandidateExplanation,
     ExplanationGroup,

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from cloudgpu.app.cluster_status import ClusterStatus, current_state, list_cluster_statuses, refresh_all, with_costs
+from cloudgpu.backends.billing.cluster_billing import node_gap
 from cloudgpu.backends.billing.costs import cost_items
-from cloudgpu.backends.billing.missing_rows import node_gap
 from cloudgpu.backends.billing.retained_billing import restore_storage_rows
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options import Json

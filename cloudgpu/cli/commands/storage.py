@@ -11,14 +11,14 @@ import typer
 from cloudgpu.app.storage import StorageOptions, make_storage_request, request_price
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedResource, StorageRequest
 from cloudgpu.bounds import MAX_SIZE_GIB
-from cloudgpu.catalog.prices import Price
+from cloudgpu.catalog.prices_and_quotas import Price
 from cloudgpu.cli.context import command_context
 from cloudgpu.cli.options import Json, On, OneRegion, Owner, Team, Verbose, Yes, integer_parser
 from cloudgpu.cli.render.error import damaged_line
 from cloudgpu.cli.terminal.number_format import age, money
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_paragraph
-from cloudgpu.cloud.storage import TaggedStorage
+from cloudgpu.cloud import TaggedStorage
 from cloudgpu.engine.config import read_list_setting, storage_program_config
 from cloudgpu.plan.network_access import GATEWAYS, NetworkRequest, network_request
 from cloudgpu.plan.subnets import MountSubnets, places_by_reason

@@ -11,8 +11,8 @@ import typer
 from cloudgpu.app.cluster_status import swept_clusters_lines
 from cloudgpu.backends.lifecycle.results import leftover_lines
 from cloudgpu.backends.storage import RetainedResource
-from cloudgpu.backends.sweep.cluster_resources import ClusterResources
-from cloudgpu.backends.sweep.plan import (
+from cloudgpu.backends.sweep import (
+    ClusterResources,
     SweepDecision,
     SweepPlan,
     SweepRequest,

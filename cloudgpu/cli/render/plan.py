@@ -10,9 +10,9 @@ from cloudgpu.backends.billing.costs import cluster_hourly_usd, cost_items
 from cloudgpu.cli.terminal.number_format import duration, format_time, relative_time
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
-from cloudgpu.plan.candidates.candidate import Candidate
-from cloudgpu.plan.candidates.host_sets import HostSet
+from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import CostItem, total_usd
+from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.named_resources import Upload
 from cloudgpu.plan.node_software import NodeSoftware
 from cloudgpu.plan.plan import Expected, Plan, format_cents, format_hourly_rate, unpriced_suffix

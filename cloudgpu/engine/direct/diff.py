@@ -194,11 +194,6 @@ class ResourceRequest:
     digest: str
     options: Options
 
-    @property
-    def meta(self) -> Meta:
-        """The options that the journal stores."""
-        return self.options.meta
-
 
 @dataclass(frozen=True)
 class Decision:

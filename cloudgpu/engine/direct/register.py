@@ -130,8 +130,8 @@ class Registrar:
         return self._same(request, handler, present)
 
     def _same(self, request: ResourceRequest, handler: Handler, present: Resource) -> Registered:
-        if present.meta != request.meta:
-            self._journal.add({"row": "meta", "urn": request.urn, "meta": request.meta.as_row()})
+        if present.meta != request.options.meta:
+            self._journal.add({"row": "meta", "urn": request.urn, "meta": request.options.meta.as_row()})
         self._deployment.report.count("same")
         names = _marked_names(present.outputs)
         outputs = {
@@ -261,7 +261,7 @@ class Registrar:
             token=present.token if present else token,
             digest=request.digest,
             inputs=request.masked,
-            meta=request.meta,
+            meta=request.options.meta,
             at=self._journal.now(),
             id=present.id if present else "",
         )

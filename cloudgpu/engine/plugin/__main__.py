@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from cloudgpu.aws.resources import registry
-from cloudgpu.aws.service_model.values import install_request_checks
+from cloudgpu.aws.service_model import install_request_checks
 from cloudgpu.aws.session.session import Clients, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.engine.plugin.provider import (

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgpu import files
-from cloudgpu.cloud.resources import TOKEN_TAG
+from cloudgpu.cloud import TOKEN_TAG
 from cloudgpu.engine.direct.diff import client_token
 from cloudgpu.engine.redaction import Redactor
 from cloudgpu.paths import unwritable_error

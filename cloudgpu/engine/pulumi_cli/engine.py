@@ -12,7 +12,7 @@ from cloudgpu.aws.resources.fleet import FLEET_TAG, shortfall_error
 from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.session.session import Clients, CloudEndpoint
 from cloudgpu.clock import Clock
-from cloudgpu.cloud.resources import CLUSTER_TAG, TOKEN_TAG, TaggedResource
+from cloudgpu.cloud import CLUSTER_TAG, TOKEN_TAG, TaggedResource
 from cloudgpu.engine.base import AppliedStack, Event, OnEvent, PreviewStep, Stack
 from cloudgpu.engine.direct.deployment import Delays, Registry, is_definite_failure
 from cloudgpu.engine.direct.language_host import read_project

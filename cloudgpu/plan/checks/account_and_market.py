@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from cloudgpu.catalog.quotas import Quota, quota_of
+from cloudgpu.catalog.prices_and_quotas import Quota, quota_of
 from cloudgpu.plan.capacity import VcpuHeadroom, is_reserved, reservation_notes
 from cloudgpu.plan.checks.check import CheckContext, Issue, check
 from cloudgpu.plan.named_resources import SPOT_ROLE

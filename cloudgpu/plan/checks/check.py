@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from cloudgpu.plan.candidates.candidate_list import CandidateList
+from cloudgpu.plan.candidate_list import CandidateList
 from cloudgpu.plan.plan import Finding, Plan, Severity
 from cloudgpu.plan.planner_input import PlannerInput
 

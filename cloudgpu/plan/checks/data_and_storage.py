@@ -6,7 +6,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Final
 
 from cloudgpu.catalog.catalog import unpacked_gib
-from cloudgpu.catalog.prices import other_price
+from cloudgpu.catalog.prices_and_quotas import other_price
 from cloudgpu.plan.checks.check import CheckContext, Issue, check
 from cloudgpu.plan.named_resources import DatasetSeen
 from cloudgpu.plan.network_access import GATEWAYS

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from cloudgpu.catalog.gpu_spec import find_spec_mismatch
-from cloudgpu.catalog.prices import other_price
+from cloudgpu.catalog.prices_and_quotas import other_price
 from cloudgpu.catalog.unsupported import doubtful_type, unsupported_partition
-from cloudgpu.plan.candidates.exclusions import subnet_reasons
 from cloudgpu.plan.checks.check import CheckContext, Issue, check
+from cloudgpu.plan.exclusions import subnet_reasons
 from cloudgpu.plan.network_access import PublicAddress, access_notes, find_contradiction, several_interfaces
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.storage import new_mount_subnets

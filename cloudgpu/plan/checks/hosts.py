@@ -9,10 +9,10 @@ from typing import Final
 from cloudgpu.catalog import InstanceType
 from cloudgpu.catalog.gpu_spec import parse_gpu_spec, spec_name
 from cloudgpu.hosts.host import HostsView, OwnHost
-from cloudgpu.plan.candidates.host_sets import group_hosts, matching_hosts
 from cloudgpu.plan.checks.check import CheckContext, Issue, check
 from cloudgpu.plan.checks.container_and_driver import container_unfit, cuda_unfit, driver_unfit
 from cloudgpu.plan.checks.software_torch import torch_unfit
+from cloudgpu.plan.host_sets import group_hosts, matching_hosts
 from cloudgpu.plan.plan import Severity
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.problem import suggestion

@@ -24,8 +24,8 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.request import Request
 from werkzeug.exceptions import HTTPException
 
-from cloudgpu.aws.service_model.responses import find_response_mismatches
-from cloudgpu.aws.service_model.values import record_mismatches, report_file
+from cloudgpu.aws.service_model import record_mismatches, report_file
+from cloudgpu.aws.service_model_responses import find_response_mismatches
 from cloudgpu.rehearsal.aws_api import dispatch, fsx, iam_service, prices_and_quotas, s3_and_efs, ssm
 from cloudgpu.rehearsal.aws_api.ec2.backend import StrictEc2
 from cloudgpu.rehearsal.aws_api.ec2.instance_types import disabled_region_error

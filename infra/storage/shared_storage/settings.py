@@ -1,4 +1,7 @@
-"""Parse and validate the program's settings. An error message contains the key of the invalid setting."""
+"""Parse and validate the program's settings, and return the tags of its resources.
+
+An error message contains the key of the invalid setting.
+"""
 
 import hashlib
 import json
@@ -14,6 +17,8 @@ Deployment = Literal["scratch_2", "persistent_2"]
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,37}[a-z0-9])?")
 _ZONE = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d+(?:[a-z]|-[a-z]+-\d+[a-z])")
 _S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[^\s*?]*)?")
+
+
 _KINDS: dict[str, Kind] = {"efs": "efs", "lustre": "lustre", "ebs": "ebs", "s3": "s3"}
 _DEPLOYMENTS: dict[str, Deployment] = {"scratch_2": "scratch_2", "persistent_2": "persistent_2"}
 _ZONAL = ("lustre", "ebs")
@@ -165,3 +170,19 @@ def _own_tags(config: pulumi.Config) -> dict[str, str]:
     if any(key.lower().startswith(("aws:", "cloudgpu:")) or key.lower() == "name" for key in tags):
         raise _wrong("tags", value, "no key Name, aws:... or cloudgpu:..., which are reserved")
     return tags
+
+
+def storage_tags(args: StorageArgs) -> dict[str, str]:
+    """Return the tags that identify the storage even if every local record is lost."""
+    made_for = {"cloudgpu:made-for": args.made_for} if args.made_for else {}
+    return {
+        **args.tags,
+        "Name": f"cloudgpu-{args.name}",
+        "cloudgpu:storage": args.name,
+        "cloudgpu:kind": args.kind,
+        "cloudgpu:owner": args.owner,
+        "cloudgpu:team": args.team,
+        "cloudgpu:keep": "true" if args.keep else "false",
+        "cloudgpu:token": args.token,
+        **made_for,
+    }

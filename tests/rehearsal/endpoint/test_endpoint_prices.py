@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from cloudgpu.aws import prices_and_quotas
 from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.catalog import catalog
-from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.catalog.prices_and_quotas import quota_of
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal import client
 

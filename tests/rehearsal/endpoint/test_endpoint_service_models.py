@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from moto.efs.responses import EFSResponse
 
-from cloudgpu.aws.service_model.values import REPORT_VARIABLE
+from cloudgpu.aws.service_model import REPORT_VARIABLE
 from cloudgpu.rehearsal.aws_api.s3_and_efs import StrictEfs
 
 pytestmark = [pytest.mark.main_path, pytest.mark.rehearsal]

@@ -20,9 +20,9 @@ RANGE = re.compile(r"\b(?:nodes|ranks) are (?:\d+|\0) to \0")
 CONSTANT = re.compile(r"(?:\w+\.)?_?[A-Z][A-Z0-9_]*(?:\.days)?")
 CHECKED = {
     "app/cluster_deletion.py": "count",
-    "catalog/quotas.py": "letters",  # a family of instance types, not a count
+    "catalog/prices_and_quotas.py": "letters",  # a family of instance types, not a count
     "backends/aws/clusters/create.py": "plan.nodes",  # more than one
-    "backends/aws/sweep/sweep.py": "len(to_search)",  # all regions of an account
+    "backends/aws/sweep.py": "len(to_search)",  # all regions of an account
     "cli/commands/cost.py": "report.omitted",
     "node/agent/gang/spec.py": "gang.nodes",
     "plan/checks/launch.py": "total",

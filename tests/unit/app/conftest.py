@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.app.runs.attach import RunWatcher
 from cloudgpu.app.runs.train import TrainingRun, TrainRequest
 from cloudgpu.aws.ec2.billing_times import Lifetime
-from cloudgpu.aws.ec2.tagged_types import SearchResult
+from cloudgpu.aws.ec2.tagging import SearchResult
 from cloudgpu.aws.session.session import ServerTime
 from cloudgpu.backends.aws.backend import AwsBackend
 from cloudgpu.backends.aws.clusters.create import Provisioning

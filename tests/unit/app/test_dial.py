@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.aws.ec2.ssh_access import SsmSession
 from cloudgpu.backends.aws import session_manager
-from cloudgpu.backends.aws.addresses import region_of, session_manager_addresses
+from cloudgpu.backends.aws.new_nodes import region_of, session_manager_addresses
 from cloudgpu.backends.aws.session_manager import SessionManager, session_plugin
 from cloudgpu.backends.node_connections import NodeCarriers
 from cloudgpu.clock import SystemClock

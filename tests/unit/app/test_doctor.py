@@ -8,11 +8,11 @@ import pytest
 
 from cloudgpu.app import diagnostics
 from cloudgpu.app.diagnostics import Diagnosis, run_checks
-from cloudgpu.aws.iam.grants import SPOT, STORAGE_ROLES
+from cloudgpu.aws.iam_grants import SPOT, STORAGE_ROLES
 from cloudgpu.aws.session.credential_errors import CredentialSource
-from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.catalog.prices_and_quotas import quota_of
 from cloudgpu.cli.commands.doctor import diagnostic_lines
-from cloudgpu.cloud.access import Grant, Identity, PermissionResult, QuotaLimit
+from cloudgpu.cloud import Grant, Identity, PermissionResult, QuotaLimit
 from cloudgpu.errors import AuthError, CloudError
 from cloudgpu.paths import Home
 from cloudgpu.plan.subnets import RegionNetwork, SubnetSeen

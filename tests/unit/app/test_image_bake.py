@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.app.images import BakedImage, ImageBaker, _image_id, bake_cluster_name, image_spending
 from cloudgpu.aws.session.session import ServerTime
 from cloudgpu.backends.lifecycle.launch_request import Requester
-from cloudgpu.cloud.resources import OwnImage
+from cloudgpu.cloud import OwnImage
 from cloudgpu.errors import UsageError
 from tests.unit.app.conftest import START
 

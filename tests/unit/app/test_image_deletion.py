@@ -11,7 +11,7 @@ from cloudgpu.app.images import ImageBaker, bake_cluster_name, delete_image
 from cloudgpu.aws.session.session import ServerTime
 from cloudgpu.backends.billing.retained_billing import RetainedBilling, retained_spending
 from cloudgpu.backends.lifecycle.launch_request import Requester
-from cloudgpu.cloud.resources import OwnImage
+from cloudgpu.cloud import OwnImage
 from cloudgpu.errors import AuthError, CloudError, TeardownError, UsageError
 from cloudgpu.run.progress import Stages
 from cloudgpu.state.cluster_record import ClusterIdentity

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.storage import StorageOptions, make_storage_request, request_price
-from cloudgpu.catalog.prices import other_price, storage_price
+from cloudgpu.catalog.prices_and_quotas import other_price, storage_price
 from cloudgpu.errors import UsageError
 
 

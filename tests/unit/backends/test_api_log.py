@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.backends.api_log import ApiCallLog
+from cloudgpu.backends.environment import ApiCallLog
 from cloudgpu.errors import StateError
 from tests.manual_clock import ManualClock
 

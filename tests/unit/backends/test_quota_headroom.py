@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.backends.quota_headroom import MAX_CACHE_AGE, QuotaHeadroom, RegionQuotas, headroom_by_quota
-from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.catalog.prices_and_quotas import quota_of
 from cloudgpu.errors import AuthError
 from cloudgpu.paths import Home
 from cloudgpu.plan.capacity import VcpuHeadroom

@@ -7,7 +7,7 @@ from importlib.resources import files
 import pytest
 
 from cloudgpu.catalog import InstanceType, load
-from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.catalog.prices_and_quotas import quota_of
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
 from cloudgpu.rehearsal.aws_api.prices_and_quotas import QUOTAS
 from gpu_cluster.interfaces import EFA_CARDS, interfaces, max_efa_interfaces

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.catalog.prices_and_quotas import quota_of
 
 
 @pytest.mark.parametrize(

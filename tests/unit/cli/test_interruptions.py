@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.app.cluster_status import NOTHING_RUNNING, StillRunning, storage_lines, swept_clusters_lines
-from cloudgpu.backends.sweep.cluster_resources import ClusterResources
+from cloudgpu.backends.sweep import ClusterResources
 from cloudgpu.cli import main
 from cloudgpu.cli.terminal import interruption
 from cloudgpu.cli.terminal.interruption import HANDLED_SIGNALS, Interruptions

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.backends.storage import CreatedStorage, DeletedStorage, RetainedResource, StorageRequest
-from cloudgpu.catalog.prices import storage_price
+from cloudgpu.catalog.prices_and_quotas import storage_price
 from cloudgpu.cli.commands.storage import (
     created_json,
     created_lines,
@@ -18,7 +18,7 @@ from cloudgpu.cli.commands.storage import (
     subnet_lines,
 )
 from cloudgpu.cli.main import main
-from cloudgpu.cloud.storage import StoragePart, TaggedStorage
+from cloudgpu.cloud import StoragePart, TaggedStorage
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.subnets import MountSubnets, RegionNetwork, SubnetDecision, SubnetSeen
 from cloudgpu.state.storage_records import StorageRecord

@@ -7,8 +7,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.backends.storage import RetainedResource
-from cloudgpu.backends.sweep.cluster_resources import group_by_cluster
-from cloudgpu.backends.sweep.plan import SweepDecision, SweepPlan, SweepResult
+from cloudgpu.backends.sweep import SweepDecision, SweepPlan, SweepResult, group_by_cluster
 from cloudgpu.catalog import load
 from cloudgpu.cli.commands.sweep import sweep_json, sweep_plan_lines, swept_lines
 from cloudgpu.errors import AuthError

@@ -23,12 +23,12 @@ from cloudgpu.cli.commands.storage import storage_lines
 from cloudgpu.cli.main import main
 from cloudgpu.cli.render import plan
 from cloudgpu.cli.terminal.screen import Screen
-from cloudgpu.cloud.resources import OwnImage
+from cloudgpu.cloud import OwnImage
 from cloudgpu.hosts.host import HostsFile, Jump, OwnHost
 from cloudgpu.plan import planner
-from cloudgpu.plan.candidates.candidate_list import explain_candidates
-from cloudgpu.plan.candidates.host_sets import HostSet
+from cloudgpu.plan.candidate_list import explain_candidates
 from cloudgpu.plan.capacity import VcpuHeadroom
+from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe import loader

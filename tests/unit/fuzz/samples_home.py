@@ -7,7 +7,7 @@ from decimal import Decimal
 from cloudgpu.app.planning import plan_files
 from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, Retirement, TypeFacts
 from cloudgpu.launch.inventory import Node
-from cloudgpu.plan.candidates.candidate import Candidate
+from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.state.catalog_snapshots import SnapshotEntry
 from cloudgpu.state.run_records import MatrixRecord, MatrixRow, RunRecord

@@ -10,20 +10,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cloudgpu import bounds
-from cloudgpu.aws import prices_and_quotas
-from cloudgpu.aws.ec2 import (
-    billing_times,
-    instances,
-    machine_images,
-    named_resources,
-    registries,
-    ssh_access,
-    subnets,
-    tag_search,
-)
+from cloudgpu.aws import prices_and_quotas, s3, storage
+from cloudgpu.aws.ec2 import billing_times, instances, machine_images, named_resources, ssh_access, subnets, tag_search
 from cloudgpu.aws.resources import fleet
-from cloudgpu.aws.storage import discovery, s3
-from cloudgpu.backends.sweep import cluster_resources
+from cloudgpu.aws.session import credentials
+from cloudgpu.backends import sweep
 from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.capacity import Reservation
@@ -252,8 +243,8 @@ def _tagged(answer: Any) -> None:
 
 
 def _stored(answer: Any) -> None:
-    for one in discovery.stored(_clients(answer)):
-        conforms(discovery.TaggedStorage, one)
+    for one in storage.stored(_clients(answer)):
+        conforms(storage.TaggedStorage, one)
 
 
 def _lifetimes(answer: Any) -> None:
@@ -300,7 +291,7 @@ def _console(answer: Any) -> None:
 
 
 def _login(answer: Any) -> None:
-    user, password = registries.ecr_login(_clients(answer))
+    user, password = credentials.ecr_login(_clients(answer).client("ecr"), "us-east-1")
     assert isinstance(user, str)
     assert password
 
@@ -330,7 +321,7 @@ def _shortfall(answer: Any) -> None:
 
 
 def _expiry_tag(text: str) -> None:
-    found = cluster_resources._utc({"cloudgpu:expires-at": text})
+    found = sweep._utc({"cloudgpu:expires-at": text})
     assert found is None or conforms(datetime, found)
 
 

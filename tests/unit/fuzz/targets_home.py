@@ -28,7 +28,7 @@ from cloudgpu.errors import NewerFormatError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.ledger.entry import from_text, to_text
 from cloudgpu.paths import Home
-from cloudgpu.plan.candidates.candidate import Candidate
+from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.settings.sources import _file
 from cloudgpu.state import user_ssh_config

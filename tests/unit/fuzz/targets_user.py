@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cloudgpu.app.execute import parse_node_indices
 from cloudgpu.app.runs import datasets
 from cloudgpu.app.tunnels import parse_port_forwards
-from cloudgpu.backends.hosts import backend, create, scan
+from cloudgpu.backends.hosts import backend, operations, scan
 from cloudgpu.backends.hosts.delete import HostTeardown
 from cloudgpu.backends.hosts.nodes import (
     ExtendedResponse,
@@ -315,7 +315,7 @@ def _host_state(value: Any) -> None:
 
 def _taken_devices(value: Any) -> None:
     if isinstance(value, Mapping):
-        conforms(tuple[int, ...], create._with_devices(NODE, AgentReply(value, "a")).devices)
+        conforms(tuple[int, ...], operations._with_devices(NODE, AgentReply(value, "a")).devices)
 
 
 def _left_hosts(value: Any) -> None:

@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 from cloudgpu.hosts.host import HostSeen
-from cloudgpu.plan.candidates.host_sets import HostSet
+from cloudgpu.plan.host_sets import HostSet
 from tests.unit.plan.checks.table_hosts import FREE, host, lab
 from tests.unit.plan.checks.worlds import PlanInputs
 

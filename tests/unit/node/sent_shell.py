@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgpu.app.runs import lost_nodes
-from cloudgpu.backends.hosts import prepare
+from cloudgpu.backends.hosts import scan
 from cloudgpu.launch import containers
 from cloudgpu.launch.launchers import launch
 from cloudgpu.launch.ranks import _starter
@@ -84,8 +84,8 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
     "cloudgpu/node/bootstrap.py: _EXTEND": (_EXTEND,),
     "cloudgpu/app/runs/nodes.py: agent.home": (image_cleanup_script(),),
     "cloudgpu/app/runs/lost_nodes.py: script": recorded(lost_nodes.bootstrap_log),
-    "cloudgpu/backends/hosts/prepare.py: command": tuple(
-        line for tools in prepare._COMMANDS.values() for lines in tools.values() for line in lines
+    "cloudgpu/backends/hosts/scan.py: command": tuple(
+        line for tools in scan._COMMANDS.values() for lines in tools.values() for line in lines
     ),
     "cloudgpu/launch/containers.py: _ENTER": (containers._ENTER,),
     "cloudgpu/launch/ssh_launchers.py: ssh_shim": (LAUNCHED["ssh/bin/ssh"],),

@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 
 from cloudgpu.catalog import load
-from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.catalog.prices_and_quotas import quota_of
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cloudgpu.catalog import load
-from cloudgpu.catalog.prices import other_price
+from cloudgpu.catalog.prices_and_quotas import other_price
 from cloudgpu.ledger.billing import MINIMUM_S
 from cloudgpu.plan import planner
 from cloudgpu.plan.costs import SHORTEST_CHARGE_S, CostItem, items_besides_nodes, total_usd, unpriced

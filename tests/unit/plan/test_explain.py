@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cloudgpu.catalog import load
 from cloudgpu.cli.commands.plan import explanation_lines, offers_json, offers_lines
 from cloudgpu.plan import planner
-from cloudgpu.plan.candidates.candidate_list import explain_candidates, group_by_rule
+from cloudgpu.plan.candidate_list import explain_candidates, group_by_rule
 from cloudgpu.plan.capacity import Reservation, VcpuHeadroom
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput

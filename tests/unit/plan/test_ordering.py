@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
 from cloudgpu.plan import costs, planner
-from cloudgpu.plan.candidates.candidate_list import SORT_RULES
+from cloudgpu.plan.candidate_list import SORT_RULES
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe import rules

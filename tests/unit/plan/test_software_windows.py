@@ -13,8 +13,7 @@ from cloudgpu.catalog import load
 from cloudgpu.catalog.catalog import bare_image, carried_driver, driver_for
 from cloudgpu.catalog.compatibility import FabricMinimum, FrameworkImage, NgcMonth, Software, TorchWheels, software
 from cloudgpu.node.bootstrap import EFA_INSTALLER, bootstrap_script
-from cloudgpu.plan import planner
-from cloudgpu.plan.candidates import exclusions
+from cloudgpu.plan import exclusions, planner
 from cloudgpu.plan.checks.container_and_driver import container_choices, image_support, parse_image_tag, repository
 from cloudgpu.plan.checks.software_torch import allows, backends_for, series_for, torch_bounds, torch_misfit, wheels_of
 from cloudgpu.plan.node_software import machine_image, node_driver

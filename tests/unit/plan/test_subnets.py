@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.plan.candidates.candidate_list import explain_candidates
+from cloudgpu.plan.candidate_list import explain_candidates
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.subnets import (

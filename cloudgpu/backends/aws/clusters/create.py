@@ -3,48 +3,139 @@
 The ledger lists each attempt before its launch call. No nodes run between two rounds of attempts.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from secrets import SystemRandom
 
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.delete import Teardown
 from cloudgpu.backends.aws.clusters.launch_attempt import CandidateLauncher, launched_instance_ids
-from cloudgpu.backends.aws.clusters.launch_failures import LaunchFailure, no_capacity_error, skipped_line
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh, update_in_place
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage, clear_deletion_marks
 from cloudgpu.backends.aws.clusters.verified_deletion import delete_by_journal
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling, name_in_use_error
-from cloudgpu.backends.billing.cost_ledger import lenient
-from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
 from cloudgpu.backends.lifecycle.credential_wait import CredentialWait
 from cloudgpu.backends.lifecycle.deletion import delete_after_failure
-from cloudgpu.backends.lifecycle.launch_request import Requester, new_record, require_applicable
-from cloudgpu.backends.lifecycle.node_boot import launched, log_folder, save_consoles
-from cloudgpu.backends.lifecycle.results import ProvisionedCluster
-from cloudgpu.backends.lifecycle.reuse import (
+from cloudgpu.backends.lifecycle.existing_cluster import (
     find_running_cluster,
+    hold_lease,
     require_all_nodes_running,
     require_matching,
     require_usable,
 )
+from cloudgpu.backends.lifecycle.launch_request import Requester, new_record, require_applicable
+from cloudgpu.backends.lifecycle.node_boot import launched, log_folder, save_consoles
+from cloudgpu.backends.lifecycle.results import ProvisionedCluster
+from cloudgpu.catalog import Catalog
+from cloudgpu.catalog.prices_and_quotas import quota_of
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.engine.config import RoleGrants, role_grants
-from cloudgpu.errors import CloudError, LaunchError, NoCapacityError, UsageError
+from cloudgpu.errors import (
+    CapacityError,
+    CloudError,
+    LaunchError,
+    NoCapacityError,
+    NotOfferedError,
+    QuotaError,
+    UsageError,
+)
 from cloudgpu.plan.launch_error_codes import Skips, pauses_s, remaining_candidates, rule_for_error
 from cloudgpu.plan.plan import Candidate, Plan
+from cloudgpu.plan.substitutes import alternatives
 from cloudgpu.recipe.field_types import DurationS
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.progress import Note
 from cloudgpu.state.catalog_snapshots import known_catalog
 from cloudgpu.state.cluster_record import ClusterRecord
 from cloudgpu.state.nodes import mention, save_inventory, stored_inventory
-from cloudgpu.text import command
+from cloudgpu.text import command, plural
 
 _RANDOM = SystemRandom()
 _START_POLL_S = 30.0
 """Poll interval in seconds. Short sleeps keep the wait accurate even if this machine is suspended."""
+
+
+@dataclass(frozen=True)
+class LaunchFailure:
+    """A candidate that could not be launched."""
+
+    candidate: Candidate
+    err: LaunchError
+
+    @property
+    def line(self) -> str:
+        """One-line summary: `us-east-1c p3dn.24xlarge on-demand: no capacity (InsufficientInstanceCapacity)`."""
+        code = f" ({self.err.code})" if self.err.code else ""
+        return f"{self.candidate.label}: {rule_for_error(self.err).summary}{code}"
+
+    @property
+    def full_line(self) -> str:
+        """The summary followed by AWS's error message, for records and JSON."""
+        return f"{self.line}: {self.err.message}"
+
+
+def skipped_line(refused: Candidate, skipped: Sequence[Candidate], skips: Skips) -> str:
+    """Format the skipped candidates: `skipped, same quota: us-east-1d p3dn.24xlarge on-demand`."""
+    common = {"pool": "quota", "region": f"quota of {refused.region}", "type": "type"}.get(skips, "reason")
+    return f"skipped, same {common}: {', '.join(candidate.label for candidate in skipped)}"
+
+
+def no_capacity_error(plan: Plan, refusals: Sequence[LaunchFailure], catalog: Catalog) -> NoCapacityError:
+    """Return the error to raise when none of a plan's candidates could be launched.
+
+    Quota limits are reported before a lack of capacity, because the user can act on them.
+    """
+    types = sorted({candidate.instance_type for candidate in plan.candidates})
+    requested = f"{plan.nodes} x {' or '.join(types)}"
+    capacity_errors = _of(refusals, CapacityError)
+    return NoCapacityError(
+        f"{requested} not available: {'; '.join(_reasons(plan, refusals)) or 'the plan has no candidates'}",
+        tried=[refusal.full_line for refusal in refusals],
+        passing=bool(capacity_errors),
+        hint="; or ".join(dict.fromkeys(_hints(plan, refusals, catalog))),
+    )
+
+
+def _of(refusals: Sequence[LaunchFailure], error_class: type[LaunchError]) -> list[LaunchFailure]:
+    return [refusal for refusal in refusals if isinstance(refusal.err, error_class)]
+
+
+def _reasons(plan: Plan, refusals: Sequence[LaunchFailure]) -> Iterator[str]:
+    total = f"of {plural(len(plan.candidates), 'candidate')}"
+    limits = _of(refusals, QuotaError)
+    if limits:
+        pools = dict.fromkeys(f"{limit.candidate.market} in {limit.candidate.region}" for limit in limits)
+        yield f"the account's quota is too low ({', '.join(pools)})"
+    for error_class, reason in ((CapacityError, "no capacity"), (NotOfferedError, "not offered")):
+        matching = _of(refusals, error_class)
+        if matching:
+            yield f"{reason} ({len(matching)} {total})"
+
+
+def _hints(plan: Plan, refusals: Sequence[LaunchFailure], catalog: Catalog) -> Iterator[str]:
+    for refusal in _of(refusals, QuotaError):
+        yield _quota_request(plan, refusal, catalog)
+    for refusal in _of(refusals, NotOfferedError):
+        if refusal.err.hint:
+            yield refusal.err.hint
+    exhausted_quotas = {
+        quota_of(refusal.candidate.instance_type, refusal.candidate.market) for refusal in _of(refusals, QuotaError)
+    }
+    yield from alternatives(plan, catalog, exhausted_quotas)
+    if _of(refusals, CapacityError):
+        yield "wait for capacity with --retry-until-up"
+
+
+def _quota_request(plan: Plan, refusal: LaunchFailure, catalog: Catalog) -> str:
+    """Return a hint with the quota increase to request. If the quota is not a vCPU quota, return the error's hint."""
+    candidate = refusal.candidate
+    if rule_for_error(refusal.err).skips != "pool":
+        return refusal.err.hint or f"request an increase in Service Quotas in {candidate.region}"
+    quota = quota_of(candidate.instance_type, candidate.market)
+    instance_type = catalog.types.get(candidate.instance_type)
+    amount = f"at least {plan.nodes * instance_type.vcpus} vCPUs" if instance_type else "more"
+    return f"request {amount} of {quota} in {candidate.region}: {quota.console(candidate.region)}"
 
 
 class CapacityRetry:
@@ -101,7 +192,7 @@ class Provisioning:
         self._context = context
         self._requester = requester
         self._billing = ClusterBilling(context)
-        self._teardown = Teardown(replace(context, ledger=lenient(context.ledger)))
+        self._teardown = Teardown(context)
         self._attempts = CandidateLauncher(context, requester.public_key)
 
     def up(

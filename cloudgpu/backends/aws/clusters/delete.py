@@ -1,22 +1,24 @@
 """`down` and the cleanup after a failed launch: plan the deletion of a cluster, carry it out, update the records."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.ledger_rows import restore_missing_rows
-from cloudgpu.backends.aws.clusters.tag_search import NODE_KINDS, TagSearch, has_token
+from cloudgpu.backends.aws.clusters.tag_search import only, resource_filter
 from cloudgpu.backends.aws.clusters.verified_deletion import DeletedResources, DeletionPlan, VerifiedDeletion
 from cloudgpu.backends.aws.engines import stack_of
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
-from cloudgpu.backends.lifecycle.cluster_lease import hold_lease_to_delete
+from cloudgpu.backends.billing.cost_ledger import lenient
 from cloudgpu.backends.lifecycle.deletion import (
     cancel_unfinished_runs,
     check_identity,
     check_recorded,
     remove_local_record,
 )
+from cloudgpu.backends.lifecycle.existing_cluster import hold_lease_to_delete
 from cloudgpu.backends.lifecycle.results import DeletionResult
-from cloudgpu.cloud.resources import GLOBAL, OWNER_TAG, TaggedResource
+from cloudgpu.cloud import GLOBAL, OWNER_TAG, TaggedResource
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Note
@@ -30,9 +32,9 @@ class Teardown:
     """Deletes clusters in one cloud and updates their records in one state home."""
 
     def __init__(self, context: CloudContext) -> None:
-        self._context = context
+        # No node may keep running because the ledger is unusable: its failure is reported after the deletion.
+        context = self._context = replace(context, ledger=lenient(context.ledger))
         self._billing = ClusterBilling(context)
-        self._tags = TagSearch(context)
         self._deletion = VerifiedDeletion(context)
 
     def down(self, name: str, default_region: str) -> DeletionResult:
@@ -82,23 +84,14 @@ class Teardown:
         `down` also deletes resources with the cluster's name that belong to the current owner or have no owner, and an
         earlier command may have been killed during a launch. Neither applies after a failed launch of this command.
         """
-        token = record.identity.token
-
-        def has_own_token(resource: TaggedResource) -> bool:
-            return has_token(resource, token)
-
-        def is_own(resource: TaggedResource) -> bool:
-            return self._tags.is_own(resource, token)
-
         rows = self._billing.rows(record)
         regions = _distinct([*record.placement.regions, *self._regions_of(record.name, rows)])
         return DeletionPlan(
             record.name,
             regions,
-            deletes=has_own_token if after_launch else is_own,
-            bills=has_own_token,
-            rows=lambda: self._billing.rows(record),
-            record=record,
+            "token" if after_launch else "token or owner",
+            record.identity.token,
+            record,
             answered=frozenset(region for region in regions if after_launch or self._has_journal(record, region)),
             in_iam=bool(regions),
         )
@@ -110,23 +103,11 @@ class Teardown:
         journal says which launches got a response.
         """
         regions = _distinct([default_region, *self._regions_of(name, self._billing.rows_without_record(name))])
-        result = self._tags.search(name, (*regions, GLOBAL), lambda _: True)
-        owned = [resource for resource in result.found if self._is_own(resource)]
-        if result.found and not owned and not result.failures:
+        result = self._context.cloud.search_each(name, (*regions, GLOBAL))
+        owned = only(resource_filter("owner", "", self._context.owner), result)
+        if result.found and not owned.found and not result.failures:
             raise _not_yours(name, result.found[0])
-        return DeletionPlan(
-            name,
-            regions,
-            deletes=self._is_own,
-            bills=self._is_own,
-            rows=lambda: self._billing.rows_without_record(name),
-            has_nodes=bool(result.failures) or any(resource.kind in NODE_KINDS for resource in owned),
-            seen=(*owned, *filter(self._is_own, result.terminated)),
-            failed=result.failures,
-        )
-
-    def _is_own(self, resource: TaggedResource) -> bool:
-        return self._tags.is_own(resource, "")
+        return DeletionPlan(name, regions, "owner", found=owned)
 
     def _result(
         self,

@@ -16,10 +16,10 @@ from itertools import groupby
 
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.backends.aws.account import CloudContext
+from cloudgpu.backends.billing.cluster_billing import missing_nodes, rows_of
 from cloudgpu.backends.billing.cost_ledger import has_failed, reopen_row
 from cloudgpu.backends.billing.costs import spending_of
-from cloudgpu.backends.billing.missing_rows import missing_nodes, rows_of
-from cloudgpu.cloud.resources import TaggedResource
+from cloudgpu.cloud import TaggedResource
 from cloudgpu.engine.direct.deployment import delays_at, launch_visible_by
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.ledger.entry import LedgerEntry, Part, PartEnd, Spending

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.engines import stack_of
-from cloudgpu.backends.lifecycle.cluster_lease import hold_lease
-from cloudgpu.backends.lifecycle.reuse import IN_PLACE_OPERATIONS
+from cloudgpu.backends.lifecycle.existing_cluster import IN_PLACE_OPERATIONS, hold_lease
 from cloudgpu.errors import BusyError, ConnectError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord

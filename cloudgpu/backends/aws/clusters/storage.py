@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cloudgpu.backends.aws.account import CloudContext
-from cloudgpu.backends.aws.storage.cloud import retained_storage
-from cloudgpu.backends.aws.storage.manage import StorageManager
+from cloudgpu.backends.aws.storage import retained_storage
+from cloudgpu.backends.aws.storage_manager import StorageManager
 from cloudgpu.backends.storage import NO_STORAGE, MountableStorage, RetainedResource, StorageOutcome, StorageRequest
-from cloudgpu.cloud.storage import TaggedStorage
+from cloudgpu.cloud import TaggedStorage
 from cloudgpu.engine.config import list_setting
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
 from cloudgpu.node.bootstrap import Mount, parse_kind
@@ -23,7 +23,12 @@ from cloudgpu.state.storage_records import AttachedStorage, unique_name
 
 @dataclass(frozen=True)
 class ClusterStorage:
-    """Manages the storage of clusters. The caller holds the cluster's lease."""
+    """Manages the storage of clusters. The caller holds the cluster's lease.
+
+    `ends` of a recorded row is its deletion mark: `delete_marked` deletes the storage together with the cluster. The
+    mark is set for disposable storage. Storage that outlives clusters has it only if this cluster creates it, and only
+    until the cluster is running (`clear_deletion_marks`), because it contains no data before.
+    """
 
     context: CloudContext
 
@@ -71,21 +76,21 @@ class ClusterStorage:
             self.context.emit(Note(f"attaching storage {row.name} to {instance_ids[0]}"))
             self.context.cloud.storage.attach(row.region, row.id, instance_ids[0], number)
 
-    def end(self, record: ClusterRecord) -> StorageOutcome:
+    def delete_marked(self, record: ClusterRecord) -> StorageOutcome:
         """Delete the cluster's storage that is marked for deletion. Return the deleted and the retained storage.
 
-        The nodes must be terminated first. Storage that outlives clusters is marked until this cluster is running, and
-        is retained if another cluster mounts it or a bucket contains data.
+        The nodes must be terminated first. Marked storage that outlives clusters is retained if another cluster mounts
+        it or a bucket contains data.
         """
-        staying = [
+        retained = [
             row for row in record.placement.storage if not row.ends or (row.shared and self._is_used(record, row))
         ]
-        ending = [(row.name, row.region) for row in record.placement.storage if row not in staying]
-        _all_or_raise(ending, lambda name, region: self._delete(record, name, region))
+        deleted = [(row.name, row.region) for row in record.placement.storage if row not in retained]
+        _all_or_raise(deleted, lambda name, region: self._delete(record, name, region))
         kept = [
-            kept for region in sorted({row.region for row in staying}) for kept in self._kept(record, region, staying)
+            kept for region in sorted({row.region for row in retained}) for kept in self._kept(record, region, retained)
         ]
-        return StorageOutcome(tuple(name for name, _ in ending), tuple(kept))
+        return StorageOutcome(tuple(name for name, _ in deleted), tuple(kept))
 
     def _is_used(self, record: ClusterRecord, row: AttachedStorage) -> bool:
         """Return True if another recorded cluster mounts the storage, or if it is a bucket that contains data.
@@ -101,9 +106,9 @@ class ClusterStorage:
             self.context.emit(Note(f"storage {row.name} is not deleted: {why}"))
         return bool(mounted) or has_data
 
-    def _kept(self, record: ClusterRecord, region: str, staying: Sequence[AttachedStorage]) -> list[RetainedResource]:
+    def _kept(self, record: ClusterRecord, region: str, retained: Sequence[AttachedStorage]) -> list[RetainedResource]:
         """Return the storage that is retained in one region, with an unknown cost if the region cannot be queried."""
-        rows = [row for row in staying if row.region == region]
+        rows = [row for row in retained if row.region == region]
         try:
             storage_in_region = self._stored_in(region)
         except CloudGpuError as err:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
-from cloudgpu.aws.ec2.tagged_types import (
+from cloudgpu.aws.ec2.tagging import (
     SHUTDOWN_S,
     TERMINATED_STATES,
     TERMINATING_STATES,
@@ -13,7 +14,7 @@ from cloudgpu.aws.ec2.tagged_types import (
 )
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.ledger_rows import record_node_ends
-from cloudgpu.cloud.resources import OWNER_TAG, TOKEN_TAG, TaggedResource
+from cloudgpu.cloud import OWNER_TAG, TOKEN_TAG, TaggedResource
 from cloudgpu.engine.direct.deployment import OnWait, ignore_wait
 from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.run.progress import Activity, Note
@@ -22,6 +23,9 @@ from cloudgpu.workers import Workers
 
 NODE_KINDS = ("fleet", "instance")
 ResourceFilter = Callable[[TaggedResource], bool]
+Whose = Literal["token", "owner", "token or owner"]
+"""Which of the resources tagged with a cluster's name are meant: those with the cluster's token, those of the current
+owner or without an owner, or both. The name is not enough, because other owners may use the same name."""
 _AT_ONCE = 8
 """Maximum number of regions processed at the same time."""
 
@@ -57,12 +61,7 @@ class TagSearch:
 
     def search(self, name: str, regions: Sequence[str], whose: ResourceFilter) -> SearchResult:
         """Search these regions (`global`: IAM) for resources that have the cluster's tag and match `whose`."""
-        result = self.context.cloud.search_each(name, regions)
-        return SearchResult(
-            tuple(resource for resource in result.found if whose(resource)),
-            result.failures,
-            tuple(resource for resource in result.terminated if whose(resource)),
-        )
+        return only(whose, self.context.cloud.search_each(name, regions))
 
     def end_nodes(
         self, name: str, regions: Sequence[str], whose: ResourceFilter, recorded: RecordedInstances
@@ -133,15 +132,6 @@ class TagSearch:
             # The AWS layer does not know which cloudgpu command continues the deletion.
             err.hint = _repeat_hint(name)
             raise
-
-    def is_own(self, resource: TaggedResource, token: str) -> bool:
-        """Return True if the resource has the cluster's token, the current owner's tag, or no owner tag.
-
-        Checking the cluster's name is not enough, because other owners may use the same name.
-        """
-        return resource.tags.get(OWNER_TAG, "") in ("", self.context.owner) or (
-            bool(token) and has_token(resource, token)
-        )
 
 
 class ShuttingDownError(TeardownError):
@@ -221,6 +211,19 @@ def _repeat_hint(name: str) -> str:
     return f"run `{command('cloudgpu', 'down', name)}` again to continue"
 
 
-def has_token(resource: TaggedResource, token: str) -> bool:
-    """Return True if the resource is tagged with the cluster's token."""
-    return resource.tags.get(TOKEN_TAG, "") == token
+def resource_filter(whose: Whose, token: str, owner: str) -> ResourceFilter:
+    """Return a filter for the resources of a cluster with this token, or of this owner."""
+
+    def matches(resource: TaggedResource) -> bool:
+        has_token = resource.tags.get(TOKEN_TAG, "") == token
+        is_owned = resource.tags.get(OWNER_TAG, "") in ("", owner)
+        if whose == "token or owner":
+            return is_owned or (bool(token) and has_token)
+        return has_token if whose == "token" else is_owned
+
+    return matches
+
+
+def only(whose: ResourceFilter, result: SearchResult) -> SearchResult:
+    """Return the result of a search without the resources that do not match `whose`."""
+    return SearchResult(tuple(filter(whose, result.found)), result.failures, tuple(filter(whose, result.terminated)))

@@ -1,8 +1,7 @@
 """The sequence that deletes the resources of a cluster and verifies that none is left. There is no other.
 
-`down` of a recorded or an unrecorded cluster, `sweep`, and the cleanup after a failed launch know different things
-about a cluster and may delete different resources. A `DeletionPlan` states both, and `VerifiedDeletion.carry_out`
-carries it out in this order:
+`down` of a recorded or an unrecorded cluster, `sweep`, and the cleanup after a failed launch differ only in the values
+of a `DeletionPlan`. `VerifiedDeletion.carry_out` carries it out in this order:
 
 1. Terminate the nodes in all regions concurrently, because they cost most. Recorded nodes are terminated by their IDs
    even if the search fails. Bill the nodes whose launch response was lost, while AWS still lists them.
@@ -25,10 +24,11 @@ continue. No step depends on the state home or on the ledger, which is lenient: 
 deletion (`lifecycle/deletion.py`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from cloudgpu.aws.ec2.tagging import SearchResult
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.ledger_rows import (
     LedgerCloser,
@@ -37,10 +37,19 @@ from cloudgpu.backends.aws.clusters.ledger_rows import (
     wait_for_launches,
 )
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
-from cloudgpu.backends.aws.clusters.tag_search import RecordedInstances, ResourceFilter, ShuttingDownError, TagSearch
+from cloudgpu.backends.aws.clusters.tag_search import (
+    NODE_KINDS,
+    RecordedInstances,
+    ResourceFilter,
+    ShuttingDownError,
+    TagSearch,
+    Whose,
+    resource_filter,
+)
 from cloudgpu.backends.aws.engines import stack_of
+from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.storage import NO_STORAGE_OUTCOME, StorageOutcome
-from cloudgpu.cloud.resources import GLOBAL, TaggedResource
+from cloudgpu.cloud import GLOBAL, TaggedResource
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.paths import unwritable_error
@@ -57,32 +66,30 @@ _SETTLE_S = 20.0
 class DeletionPlan:
     """What is known about a cluster that is to be deleted, and which resources may be deleted.
 
+    `down` has the record, and also deletes what the owner has under the cluster's name; without a record, only the
+    latter, which a search has found before. A failed launch has the record, but deletes only what has its token.
+    `sweep` has neither record nor search: it deletes what has the token, without the storage.
+
     Attributes:
         regions: Every region in which resources may exist; none if a launch was interrupted before its first attempt.
-        deletes: Selects the resources to delete from those with the cluster's tag.
-        bills: Selects the nodes that belong to the cluster's ledger rows.
-        rows: Function that returns the cluster's ledger rows.
+        whose: Which resources with the cluster's name to delete.
+        token: The cluster's token; empty if it is unknown.
         record: The cluster's record; None if the cluster is known only by its tags.
         answered: Regions whose launches all got a response, or whose journal lists those that got none.
         in_iam: Whether to delete the cluster's IAM resources.
         with_storage: Whether to delete the storage that was created for the cluster.
-        has_nodes: False if a search of all regions, which made the plan, succeeded and found no node to terminate.
-        seen: Nodes that this search found, including terminated nodes.
-        failed: Region -> error of this search.
+        found: The result of the search of all regions that made the plan, if one did.
     """
 
     name: str
     regions: tuple[str, ...]
-    deletes: ResourceFilter
-    bills: ResourceFilter
-    rows: Callable[[], tuple[LedgerEntry, ...]]
+    whose: Whose
+    token: str = ""
     record: ClusterRecord | None = None
     answered: frozenset[str] = frozenset()
     in_iam: bool = True
     with_storage: bool = True
-    has_nodes: bool = True
-    seen: tuple[TaggedResource, ...] = ()
-    failed: Mapping[str, CloudGpuError] = field(default_factory=dict)
+    found: SearchResult | None = None
 
     @property
     def recorded_instances(self) -> RecordedInstances:
@@ -90,6 +97,17 @@ class DeletionPlan:
         if self.record is None:
             return RecordedInstances()
         return RecordedInstances(self.record.placement.region, self.record.placement.instance_ids)
+
+    @property
+    def seen(self) -> tuple[TaggedResource, ...]:
+        """The resources that the search found, including terminated nodes."""
+        return (*self.found.found, *self.found.terminated) if self.found else ()
+
+    @property
+    def has_nodes(self) -> bool:
+        """False if the search succeeded in all regions and found no node to terminate."""
+        found = self.found
+        return not found or bool(found.failures) or any(resource.kind in NODE_KINDS for resource in found.found)
 
 
 @dataclass(frozen=True)
@@ -189,13 +207,14 @@ class VerifiedDeletion:
     def __init__(self, context: CloudContext) -> None:
         self._context = context
         self._tags = TagSearch(context)
+        self._billing = ClusterBilling(context)
 
     def carry_out(self, plan: DeletionPlan) -> DeletedResources:
         """Delete everything that the plan covers, or raise one error that lists what is not confirmed deleted."""
         started_at = self._context.clock.now()
         failures = RegionFailures(plan.name, plan.regions or (GLOBAL,))
-        failures.add_all(plan.failed)
-        rows = plan.rows()
+        failures.add_all(plan.found.failures if plan.found else {})
+        rows = self._rows(plan)
         opened = {row.spending.entry_id for row in rows if row.state == "open"}
         orphans, shutting_down = self._end_nodes(plan, failures)
         closing = LedgerCloser.started(self._context, rows)
@@ -208,20 +227,36 @@ class VerifiedDeletion:
         orphans += self._delete_remaining(plan, failures)
         self._bill_terminated_nodes(plan, failures)
         empty = [region for region in plan.regions if region not in failures]
-        closing.close(row for row in plan.rows() if row.spending.entry_id in opened and row.spending.region in empty)
+        closing.close(
+            row for row in self._rows(plan) if row.spending.entry_id in opened and row.spending.region in empty
+        )
         storage = self._delete_storage(plan, empty, failures)
         failures.raise_any(self._not_enabled(plan, failures))
-        return DeletedResources(orphans, tuple(row for row in plan.rows() if row.spending.entry_id in opened), storage)
+        closed = tuple(row for row in self._rows(plan) if row.spending.entry_id in opened)
+        return DeletedResources(orphans, closed, storage)
+
+    def _rows(self, plan: DeletionPlan) -> tuple[LedgerEntry, ...]:
+        """Return the ledger rows of the cluster."""
+        if plan.whose == "owner":
+            return self._billing.rows_without_record(plan.name)
+        return self._billing.rows_of(plan.name, plan.token)
+
+    def _to_delete(self, plan: DeletionPlan) -> ResourceFilter:
+        return resource_filter(plan.whose, plan.token, self._context.owner)
+
+    def _billed(self, plan: DeletionPlan) -> ResourceFilter:
+        """Return a filter for the nodes that belong to the cluster's ledger rows."""
+        return resource_filter("owner" if plan.whose == "owner" else "token", plan.token, self._context.owner)
 
     def _end_nodes(self, plan: DeletionPlan, failures: RegionFailures) -> tuple[tuple[str, ...], frozenset[str]]:
         """Terminate the nodes. Return those that no record lists, and the regions that are shutting nodes down."""
         if not plan.has_nodes:
-            record_unanswered_launches(self._context, plan.rows(), plan.seen)
+            record_unanswered_launches(self._context, self._rows(plan), plan.seen)
             return (), frozenset()
-        done = self._tags.end_nodes(plan.name, plan.regions, plan.deletes, plan.recorded_instances)
+        done = self._tags.end_nodes(plan.name, plan.regions, self._to_delete(plan), plan.recorded_instances)
         failures.add_all(done.errors)
-        nodes = {node.id: node for node in (*plan.seen, *filter(plan.bills, done.seen))}
-        record_unanswered_launches(self._context, plan.rows(), tuple(nodes.values()))
+        nodes = {node.id: node for node in (*plan.seen, *filter(self._billed(plan), done.seen))}
+        record_unanswered_launches(self._context, self._rows(plan), tuple(nodes.values()))
         busy = (region for region, err in done.errors.items() if isinstance(err, ShuttingDownError))
         return done.ended, frozenset(busy)
 
@@ -254,7 +289,7 @@ class VerifiedDeletion:
         for region in (*plan.regions, *([GLOBAL] if plan.in_iam else [])):
             if region not in failures and not (region == GLOBAL and failures):
                 with failures.guard(region):
-                    ended += self._tags.empty_region(plan.name, region, plan.deletes)
+                    ended += self._tags.empty_region(plan.name, region, self._to_delete(plan))
         return tuple(ended)
 
     def _settle(self, unreadable: frozenset[str]) -> None:
@@ -264,11 +299,11 @@ class VerifiedDeletion:
 
     def _bill_terminated_nodes(self, plan: DeletionPlan, failures: RegionFailures) -> None:
         """Bill the nodes whose launch response was lost and that have terminated without this deletion."""
-        rows = plan.rows()
+        rows = self._rows(plan)
         unconfirmed = {row.spending.region for row in unconfirmed_launches(rows)}
         regions = [region for region in plan.regions if region in unconfirmed and region not in failures]
         if regions:
-            result = self._tags.search(plan.name, regions, plan.bills)
+            result = self._tags.search(plan.name, regions, self._billed(plan))
             failures.add_all(result.failures)
             record_unanswered_launches(self._context, rows, [*result.found, *result.terminated])
 
@@ -278,7 +313,7 @@ class VerifiedDeletion:
         if plan.with_storage and plan.record is not None:
             if plan.record.placement.region not in failures:
                 with failures.guard(plan.record.placement.region):
-                    outcome = storage.end(plan.record)
+                    outcome = storage.delete_marked(plan.record)
         elif plan.with_storage and searched:
             with failures.guard(searched[0]):
                 outcome = storage.delete_unrecorded(plan.name, searched)

@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.backends.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load
-from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.catalog.prices_and_quotas import quota_of
 from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings
 from cloudgpu.catalog.snapshot_changes import apply_snapshot
 from cloudgpu.errors import AuthError

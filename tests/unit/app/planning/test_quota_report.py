@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cloudgpu.app.planning.quota_report import MARKETS, quota_report_lines, report_subjects
 from cloudgpu.backends.quota_headroom import RegionQuotas
 from cloudgpu.catalog import load
-from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.catalog.prices_and_quotas import quota_of
 from cloudgpu.errors import UsageError
 
 CATALOG = load()

@@ -11,7 +11,7 @@ from cloudgpu.aws.ec2.machine_images import (
     wait_for_image,
 )
 from cloudgpu.cli.commands.image import deleted_lines, image_lines
-from cloudgpu.cloud.resources import OwnImage
+from cloudgpu.cloud import OwnImage
 from cloudgpu.errors import CloudError
 
 ROW = {

@@ -2,11 +2,11 @@
 
 import pytest
 
+from cloudgpu.aws import s3
 from cloudgpu.aws.ec2 import named_resources
 from cloudgpu.aws.ec2.named_resources import check_dataset, check_named_resource
+from cloudgpu.aws.s3 import ObjectInfo, S3Location, archived_objects
 from cloudgpu.aws.session.session import Session
-from cloudgpu.aws.storage import s3
-from cloudgpu.aws.storage.s3 import ObjectInfo, S3Location, archived_objects
 from cloudgpu.plan.named_resources import DatasetSeen
 
 

@@ -5,7 +5,7 @@ import pytest
 from cloudgpu.aws.ec2 import tag_search
 from cloudgpu.aws.ec2.instances import terminate
 from cloudgpu.aws.ec2.tag_search import release
-from cloudgpu.cloud.resources import TaggedResource
+from cloudgpu.cloud import TaggedResource
 from cloudgpu.errors import AuthError, CloudError, TeardownError
 
 TAGS = {"cloudgpu:cluster": "demo"}

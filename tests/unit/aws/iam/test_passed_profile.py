@@ -2,8 +2,8 @@
 
 import pytest
 
-from cloudgpu.aws.iam.permission_probe import denied_role_actions, inspect_profile
-from cloudgpu.cloud.access import Identity
+from cloudgpu.aws.permission_probe import denied_role_actions, inspect_profile
+from cloudgpu.cloud import Identity
 from cloudgpu.plan.named_resources import ProfileSeen
 
 ROLE = "arn:aws:iam::111122223333:role/gpu"

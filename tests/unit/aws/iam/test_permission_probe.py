@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.iam import permission_probe
-from cloudgpu.aws.iam.grants import REQUEST_HAS_TAG, RESOURCE_HAS_TAG
-from cloudgpu.aws.iam.permission_probe import probe_permissions
-from cloudgpu.cloud.access import Grant, Identity
+from cloudgpu.aws import permission_probe
+from cloudgpu.aws.iam_grants import REQUEST_HAS_TAG, RESOURCE_HAS_TAG
+from cloudgpu.aws.permission_probe import probe_permissions
+from cloudgpu.cloud import Grant, Identity
 
 LOOK = Grant("Look", "look", ("ec2:DescribeVpcs",))
 MAKE = Grant("Make", "make", ("ec2:CreateSecurityGroup",), ("arn:aws:ec2:*:*:security-group/*",), REQUEST_HAS_TAG)

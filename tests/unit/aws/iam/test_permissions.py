@@ -10,12 +10,12 @@ import boto3
 import pytest
 from botocore.validate import ParamValidator
 
-from cloudgpu.aws.iam import permission_probe
-from cloudgpu.aws.iam.grants import BOUNDARY_GRANTS, ROLE_GRANTS, SPOT_GRANTS, actions_for, policy
-from cloudgpu.aws.iam.grants import granted_actions as granted_by
-from cloudgpu.aws.iam.permissions import GRANTS, IMPLIED, OPTIONAL, SESSION_GRANTS, STORAGE_GRANTS, STORAGE_IMPLIED
+from cloudgpu.aws import permission_probe
+from cloudgpu.aws.iam_grants import BOUNDARY_GRANTS, ROLE_GRANTS, SPOT_GRANTS, actions_for, policy
+from cloudgpu.aws.iam_grants import granted_actions as granted_by
+from cloudgpu.aws.permissions import GRANTS, IMPLIED, OPTIONAL, SESSION_GRANTS, STORAGE_GRANTS, STORAGE_IMPLIED
 from cloudgpu.cli.commands.doctor import POLICIES as DOCTOR_POLICIES
-from cloudgpu.cloud.access import Grant
+from cloudgpu.cloud import Grant
 
 ROOT = Path(__file__).parents[4]
 SERVICES = ("ec2", "iam", "ssm", "sts", "s3", "service-quotas", "pricing", "scheduler", "efs", "fsx", "ecr")
@@ -27,7 +27,7 @@ SELF = (
     "role_permissions.py",
     "session_permissions.py",
     "storage_permissions.py",
-    "grants.py",
+    "iam_grants.py",
     "permission_probe.py",
     "permission_probe.py",
 )
@@ -100,7 +100,7 @@ def test_every_boto3_call_has_permission(methods: Mapping[str, frozenset[str]], 
         for word, actions in called(methods, path.read_text(encoding="utf-8"))
         if not actions & (granted() | OPTIONAL.keys())
     }
-    assert missing == {}, "add the action to GRANTS in cloudgpu/aws/iam/permissions.py, then run scripts/docs.py"
+    assert missing == {}, "add the action to GRANTS in cloudgpu/aws/permissions.py, then run scripts/docs.py"
 
 
 def test_every_permission_has_boto3_call(methods: Mapping[str, frozenset[str]]) -> None:

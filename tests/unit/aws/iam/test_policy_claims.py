@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.iam.grants import BOUNDARY_GRANTS, ROLE_GRANTS, grants_for_boundary, policy
-from cloudgpu.aws.iam.permissions import GRANTS, STORAGE_GRANTS
+from cloudgpu.aws.iam_grants import BOUNDARY_GRANTS, ROLE_GRANTS, grants_for_boundary, policy
+from cloudgpu.aws.permissions import GRANTS, STORAGE_GRANTS
 from tests.iam_evaluator import allowed
 
 PAGE = Path(__file__).parents[4] / "docs/explanation/security.md"

@@ -10,7 +10,7 @@ from botocore.stub import ANY
 from cloudgpu.aws import prices_and_quotas
 from cloudgpu.aws.ec2 import instances
 from cloudgpu.aws.session.session import CloudEndpoint, connect
-from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.catalog.prices_and_quotas import quota_of
 from cloudgpu.errors import AuthError
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

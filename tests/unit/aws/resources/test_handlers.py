@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.iam.grants import BOUNDARY_GRANTS, policy
+from cloudgpu.aws.iam_grants import BOUNDARY_GRANTS, policy
 from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import HANDLERS, handler, invoke
 from cloudgpu.errors import AuthError, BadRequestError, UnsupportedError

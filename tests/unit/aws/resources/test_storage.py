@@ -7,8 +7,8 @@ import pytest
 
 from cloudgpu.aws.ec2.tagging import to_tag_list
 from cloudgpu.aws.resources.handler import HandlerContext
+from cloudgpu.aws.resources.lustre import list_associations
 from cloudgpu.aws.resources.registry import handler
-from cloudgpu.aws.resources.storage.lustre import list_associations
 from cloudgpu.errors import BadRequestError, CloudError, UnsupportedError
 
 EFS = "aws:efs/fileSystem:FileSystem"

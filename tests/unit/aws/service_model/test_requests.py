@@ -6,12 +6,12 @@ import boto3
 import pytest
 from botocore.exceptions import ParamValidationError
 
-from cloudgpu.aws.service_model import values as report_module
-from cloudgpu.aws.service_model.values import REPORT_VARIABLE, Mismatch, record_mismatches, report_file
+from cloudgpu.aws import service_model as report_module
+from cloudgpu.aws.service_model import REPORT_VARIABLE, Mismatch, record_mismatches, report_file
 from cloudgpu.aws.session import session as sessions
 from cloudgpu.aws.session.session import CloudEndpoint, Session
-from cloudgpu.backends.api_log import ApiCallLog
-from cloudgpu.backends.aws import rehearsal_account
+from cloudgpu.backends import rehearsal
+from cloudgpu.backends.environment import ApiCallLog
 from cloudgpu.clock import SystemClock
 from cloudgpu.engine.plugin.__main__ import clients_factory
 from cloudgpu.settings import load
@@ -70,14 +70,15 @@ def test_connection_to_the_rehearsal_cloud_installs_the_checks_once(connect, rep
     monkeypatch.setattr(report_module, "client_hooks", hooks)
     endpoint = CloudEndpoint("http://127.0.0.1:9", "testing", "testing")
     running = SimpleNamespace(url=endpoint.url, access_key_id="testing", secret_access_key="testing")
-    monkeypatch.setattr(rehearsal_account, "start_rehearsal", lambda *_: running)
+    monkeypatch.setattr(rehearsal, "start_rehearsal", lambda _: running)
     environ = {"AWS_ENDPOINT_URL": endpoint.url, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
     settings, clock = load(flags={}, environ={"LOGNAME": "ann"}, cwd=tmp_path), SystemClock()
+    environment = SimpleNamespace(settings=settings, environ={}, clock=clock, calls=ApiCallLog(None, clock))
 
     def session():
         if connect == "plugin":
             return clients_factory(environ)("us-east-1")
-        account = rehearsal_account.connect_rehearsal(settings, None, {}, clock, ApiCallLog(None, clock))
+        account = rehearsal.connect_rehearsal(environment)
         return account.session("us-east-1")
 
     session()

@@ -9,7 +9,7 @@ from botocore.parsers import create_parser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.aws.service_model.responses import find_response_mismatches
+from cloudgpu.aws.service_model_responses import find_response_mismatches
 from tests.unit.aws.service_model.models import operation, without_output
 
 MEMBERS = {

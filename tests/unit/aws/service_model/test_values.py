@@ -9,7 +9,7 @@ from botocore.model import ShapeResolver
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.aws.service_model.values import find_mismatches
+from cloudgpu.aws.service_model import find_mismatches
 from tests.unit.aws.service_model.models import SHAPES
 
 NODE = ShapeResolver(SHAPES).get_shape_by_name("Node")

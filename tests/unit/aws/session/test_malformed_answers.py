@@ -10,7 +10,7 @@ from cloudgpu.aws.ec2.machine_images import find_orphaned_snapshots
 from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler, invoke
 from cloudgpu.aws.session.errors import UNREACHABLE
-from cloudgpu.cloud.resources import OwnImage
+from cloudgpu.cloud import OwnImage
 from cloudgpu.errors import CloudError
 from tests.unit.fuzz.shapes import FakeClients
 

@@ -9,8 +9,8 @@ import pytest
 from cloudgpu.aws.ec2.tagging import to_tag_list
 from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler
-from cloudgpu.aws.storage.discovery import _ipv4, delete_storage, stored
-from cloudgpu.aws.storage.s3 import bucket_size, empty_bucket
+from cloudgpu.aws.s3 import bucket_size, empty_bucket
+from cloudgpu.aws.storage import _ipv4, delete_storage, stored
 from cloudgpu.errors import CloudError
 
 EFS = "aws:efs/fileSystem:FileSystem"
@@ -133,7 +133,7 @@ def test_bucket_deleted_during_search_is_skipped(make, files, session, monkeypat
         clients.client("s3").delete_bucket(Bucket=name)
         return bucket_size(clients, name)
 
-    monkeypatch.setattr("cloudgpu.aws.storage.discovery.bucket_size", deleted)
+    monkeypatch.setattr("cloudgpu.aws.storage.bucket_size", deleted)
     assert [one.name for one in stored(session)] == ["files"]
 
 

@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 
+from cloudgpu.aws import s3
 from cloudgpu.aws.ec2 import named_resources
+from cloudgpu.aws.s3 import bucket_size, empty_bucket
 from cloudgpu.aws.session import session
 from cloudgpu.aws.session.session import CloudEndpoint, connect
-from cloudgpu.aws.storage import s3
-from cloudgpu.aws.storage.s3 import bucket_size, empty_bucket
 from cloudgpu.errors import CloudGpuError
 from tests.bad_http.limits import call_within_limits
 from tests.bad_http.responses import CONTENTS, HEADS, LENGTHS, REDIRECTS, BadResponse, bad_server

@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.aws.session.session import Session
-from cloudgpu.aws.storage.s3 import (
+from cloudgpu.aws.s3 import (
     S3Location,
     UploadResult,
     list_objects,
@@ -11,6 +10,7 @@ from cloudgpu.aws.storage.s3 import (
     put_files,
     require_bucket,
 )
+from cloudgpu.aws.session.session import Session
 from cloudgpu.errors import BadRequestError, StateError
 
 
@@ -119,6 +119,6 @@ def test_unreadable_file_is_named_in_upload_error(
     def refuse(path: Path) -> str:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("cloudgpu.aws.storage.s3._digest", refuse)  # root reads everything, so no mode forbids it
+    monkeypatch.setattr("cloudgpu.aws.s3._digest", refuse)  # root reads everything, so no mode forbids it
     with pytest.raises(StateError, match=r"a\.csv"):
         put_files(session, "s3://data", digits)

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.aws.ec2 import instances, tag_search
-from cloudgpu.aws.ec2.tagged_types import SearchResult
+from cloudgpu.aws.ec2.tagging import SearchResult
 from cloudgpu.aws.session.session import CloudEndpoint
-from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws import account
 from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
-from cloudgpu.cloud.resources import GLOBAL, TaggedResource
+from cloudgpu.backends.environment import ApiCallLog
+from cloudgpu.cloud import GLOBAL, TaggedResource
 from cloudgpu.errors import AuthError, CloudError, TeardownError
 from tests.manual_clock import ManualClock
 from tests.unit.aws.conftest import *  # noqa: F403 - a session that moto answers

@@ -9,10 +9,10 @@ import pytest
 from cloudgpu.aws.ec2.instances import Instance
 from cloudgpu.aws.ec2.ssh_access import ConsoleOutput
 from cloudgpu.aws.session.session import CloudEndpoint
-from cloudgpu.backends.api_log import ApiCallLog
-from cloudgpu.backends.aws import account, addresses, new_nodes
+from cloudgpu.backends.aws import account, new_nodes
 from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
-from cloudgpu.cloud.resources import GLOBAL, TaggedResource
+from cloudgpu.backends.environment import ApiCallLog
+from cloudgpu.cloud import GLOBAL, TaggedResource
 from cloudgpu.errors import AuthError, CloudError, ConnectError, TeardownError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.run.progress import Activity, Note
@@ -190,23 +190,23 @@ def test_failed_region_does_not_stop_release_in_other_regions(aws):
 @pytest.mark.parametrize("answer", [b"2001:db8::1\n", b"<html>", b""])
 def test_caller_address_that_is_not_ipv4_is_rejected(monkeypatch, answer):
     with raw_server(lambda _request: [http_response(body=answer)]) as server:
-        monkeypatch.setattr(addresses, "_ADDRESS_SERVICE", server.url)
+        monkeypatch.setattr(new_nodes, "_ADDRESS_SERVICE", server.url)
         with pytest.raises(ConnectError):
-            addresses.own_address()
+            new_nodes.own_address()
 
 
 @pytest.mark.parametrize("bad", cases())
 def test_misbehaving_address_service_is_a_connect_error(monkeypatch, bad):
-    monkeypatch.setattr(addresses, "_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(new_nodes, "_TIMEOUT_S", 0.3)
     with bad_server(bad) as server:
-        monkeypatch.setattr(addresses, "_ADDRESS_SERVICE", server.url)
-        assert isinstance(call_within_limits(addresses.own_address), ConnectError)
+        monkeypatch.setattr(new_nodes, "_ADDRESS_SERVICE", server.url)
+        assert isinstance(call_within_limits(new_nodes.own_address), ConnectError)
 
 
 def test_caller_address_is_a_single_address_range(monkeypatch):
     with raw_server(lambda _request: [http_response(body=b"203.0.113.9\n")]) as server:
-        monkeypatch.setattr(addresses, "_ADDRESS_SERVICE", server.url)
-        assert addresses.own_address() == "203.0.113.9/32"
+        monkeypatch.setattr(new_nodes, "_ADDRESS_SERVICE", server.url)
+        assert new_nodes.own_address() == "203.0.113.9/32"
 
 
 def test_failure_to_fetch_credentials_is_tried_again_only_after_a_moment(aws, monkeypatch):

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.aws.session.session import CloudEndpoint
-from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
 from cloudgpu.backends.aws.engines import Engines, pulumi_lines
+from cloudgpu.backends.environment import ApiCallLog
 from cloudgpu.engine.direct.engine import DirectEngine
 from cloudgpu.engine.pulumi_cli.engine import PulumiEngine
 from cloudgpu.errors import CapacityError, UsageError

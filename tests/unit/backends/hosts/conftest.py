@@ -10,9 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.backends.hosts.backend import HostsBackend, HostsContext
-from cloudgpu.backends.hosts.create import HostProvisioning
 from cloudgpu.backends.hosts.delete import HostTeardown
-from cloudgpu.backends.hosts.operations import HostExtending
+from cloudgpu.backends.hosts.operations import HostClusters, HostProvisioning
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.errors import ConnectError
 from cloudgpu.hosts.host import HostsFile, OwnHost
@@ -188,7 +187,7 @@ class Lab:
 
     @property
     def extending(self):
-        return HostExtending(self.context)
+        return HostClusters(self.context)
 
     @property
     def notes(self):

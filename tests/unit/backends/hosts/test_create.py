@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cloudgpu.backends.hosts.create import reuse_cluster
+from cloudgpu.backends.hosts.operations import reuse_cluster
 from cloudgpu.errors import (
     CapacityError,
     ConnectError,

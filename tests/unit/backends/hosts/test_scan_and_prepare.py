@@ -2,8 +2,13 @@
 
 import pytest
 
-from cloudgpu.backends.hosts.prepare import InstallStep, find_missing_components, plan_install_steps, run_install_steps
-from cloudgpu.backends.hosts.scan import scan
+from cloudgpu.backends.hosts.scan import (
+    InstallStep,
+    find_missing_components,
+    plan_install_steps,
+    run_install_steps,
+    scan,
+)
 from cloudgpu.catalog import load
 from cloudgpu.cli.commands.hosts import check_lines
 from cloudgpu.errors import HostKeyError, RemoteCommandError, UsageError

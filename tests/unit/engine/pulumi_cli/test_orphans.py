@@ -3,7 +3,7 @@
 import pytest
 
 from cloudgpu.aws.ec2 import tag_search
-from cloudgpu.cloud.resources import TaggedResource
+from cloudgpu.cloud import TaggedResource
 from cloudgpu.engine.pulumi_cli.engine import delete_unrecorded_nodes
 
 TAGS = {"cloudgpu:cluster": "demo", "cloudgpu:token": "t1"}

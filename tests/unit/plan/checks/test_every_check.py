@@ -6,8 +6,8 @@ import pkgutil
 import pytest
 
 from cloudgpu.plan import checks
-from cloudgpu.plan.candidates.exclusions import REGION_RULES, TYPE_RULES
 from cloudgpu.plan.checks.check import Check
+from cloudgpu.plan.exclusions import REGION_RULES, TYPE_RULES
 from cloudgpu.plan.planner import CHECKS, SEVERITIES
 from tests.unit.plan.checks.table import TABLE
 

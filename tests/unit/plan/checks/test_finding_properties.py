@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.catalog.prices_and_quotas import quota_of
 from cloudgpu.plan.capacity import VcpuHeadroom
 from cloudgpu.plan.named_resources import DatasetSeen, Lookups
 from cloudgpu.plan.plan import Quotes

@@ -5,7 +5,6 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.backends.aws.clusters.extend import ClusterExtender
 from cloudgpu.engine.base import PreviewStep
 from cloudgpu.errors import BudgetError, CloudError, StateError, UsageError
 from cloudgpu.node.bootstrap import EXTENDABLE, confirmed_expiry, extend_command
@@ -26,7 +25,7 @@ def up(workspace, make):
 
 @pytest.fixture
 def extending(workspace, gang):
-    return ClusterExtender(workspace.context, gang.connect)
+    return workspace.context.clusters
 
 
 def row(workspace):

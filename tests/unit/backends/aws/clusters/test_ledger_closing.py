@@ -13,11 +13,9 @@ from cloudgpu.app.cluster_status import list_cluster_statuses
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.session.session import ServerTime
 from cloudgpu.backends.aws.clusters.ledger_rows import record_node_ends
-from cloudgpu.backends.aws.sweep.sweep import AccountSweep
-from cloudgpu.backends.billing.cluster_billing import ClusterBilling
-from cloudgpu.backends.billing.missing_rows import missing_nodes
-from cloudgpu.backends.sweep.cluster_resources import group_by_cluster
-from cloudgpu.backends.sweep.plan import SweepDecision, SweepPlan
+from cloudgpu.backends.aws.sweep import AccountSweep
+from cloudgpu.backends.billing.cluster_billing import ClusterBilling, missing_nodes
+from cloudgpu.backends.sweep import SweepDecision, SweepPlan, group_by_cluster
 from cloudgpu.catalog import load
 from cloudgpu.errors import CapacityError, CloudError, NoCapacityError
 from cloudgpu.plan.costs import CENT, CostItem

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.aws.session.session import CloudEndpoint
-from cloudgpu.backends.api_log import ApiCallLog
 from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
 from cloudgpu.backends.aws.clusters.verified_deletion import RegionFailures
+from cloudgpu.backends.environment import ApiCallLog
 from cloudgpu.backends.storage import NO_STORAGE_OUTCOME
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import AuthError, CloudError, StateError, TeardownError, renewable_cause
@@ -89,7 +89,9 @@ def test_storage_stays_while_nodes_may_use_it(workspace, make, monkeypatch, regi
     moved(workspace, make)
     failing(workspace, region)
     seen = []
-    monkeypatch.setattr(ClusterStorage, "end", lambda _, record: seen.append(record.name) or NO_STORAGE_OUTCOME)
+    monkeypatch.setattr(
+        ClusterStorage, "delete_marked", lambda _, record: seen.append(record.name) or NO_STORAGE_OUTCOME
+    )
     with pytest.raises(TeardownError):
         workspace.teardown.down("demo", "us-east-1")
     assert seen == ended

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.aws.ec2.tagged_types import SearchResult
-from cloudgpu.backends.aws.sweep.sweep import AccountSweep
-from cloudgpu.backends.sweep.plan import SweepRequest, sweep_error
+from cloudgpu.aws.ec2.tagging import SearchResult
+from cloudgpu.backends.aws.sweep import AccountSweep
+from cloudgpu.backends.sweep import SweepRequest, sweep_error
 from cloudgpu.errors import CapacityError, CloudError, LedgerError, NoCapacityError
 from tests.tagged_resource import Resource
 

@@ -5,8 +5,9 @@ from functools import partial
 import pytest
 
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
-from cloudgpu.backends.aws.sweep.sweep import AccountSweep
-from cloudgpu.backends.sweep.plan import SweepRequest
+from cloudgpu.backends.aws.clusters.tag_search import resource_filter
+from cloudgpu.backends.aws.sweep import AccountSweep
+from cloudgpu.backends.sweep import SweepRequest
 from cloudgpu.errors import TeardownError
 from cloudgpu.state.record_store import RecordStore
 from tests.tagged_resource import Resource
@@ -55,7 +56,7 @@ def steps(workspace, monkeypatch):
     watch(workspace.cloud, "search", lambda _, found: "found" if found else NOTHING_LEFT)
     watch(ScriptedEngine, "destroy", lambda *_: "journal")
     watch(type(workspace.ledger), "close", lambda *_: "ledger")
-    watch(ClusterStorage, "end", lambda *_: "storage")
+    watch(ClusterStorage, "delete_marked", lambda *_: "storage")
     watch(ClusterStorage, "delete_unrecorded", lambda *_: "storage")
     watch(RecordStore, "forget_cluster", lambda *_: "record")
     return seen
@@ -148,3 +149,25 @@ def test_no_deletion_ends_while_a_search_finds_a_resource(workspace, make, resou
     assert any("volume vol-1 in us-east-1" in line for line in caught.value.left)
     assert {"ledger", "record"}.isdisjoint(steps)
     assert [row.state for row in workspace.ledger.entries()] == ["open"]
+
+
+@pytest.mark.parametrize(
+    ("whose", "token", "deleted"),
+    [
+        ("token", "t1", {"mine", "ours"}),  # sweep, and after a failed launch
+        ("token or owner", "t1", {"mine", "ours", "mine-before", "untagged", "no-token"}),  # down
+        ("token or owner", "", {"mine", "mine-before", "untagged", "no-token"}),
+        ("owner", "", {"mine", "mine-before", "untagged", "no-token"}),  # down without a record
+    ],
+)
+def test_resources_of_another_owner_are_deleted_only_by_their_token(whose, token, deleted):
+    found = [
+        Resource("instance", "mine", tags={"cloudgpu:owner": "ann", "cloudgpu:token": "t1"}),
+        Resource("instance", "ours", tags={"cloudgpu:owner": "bob", "cloudgpu:token": "t1"}),
+        Resource("instance", "mine-before", tags={"cloudgpu:owner": "ann", "cloudgpu:token": "t0"}),
+        Resource("instance", "theirs", tags={"cloudgpu:owner": "bob", "cloudgpu:token": "t0"}),
+        Resource("instance", "untagged", tags={"cloudgpu:token": "t0"}),
+        Resource("instance", "no-token", tags={"cloudgpu:owner": "ann"}),
+        Resource("instance", "their-no-token", tags={"cloudgpu:owner": "bob"}),
+    ]
+    assert {resource.id for resource in filter(resource_filter(whose, token, "ann"), found)} == deleted

@@ -7,10 +7,10 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.aws.session.session import ServerTime
-from cloudgpu.backends.aws.storage.manage import StorageManager
+from cloudgpu.backends.aws.storage_manager import StorageManager
 from cloudgpu.backends.base import Context
 from cloudgpu.backends.storage import StorageRequest
-from cloudgpu.cloud.storage import StoragePart, TaggedStorage
+from cloudgpu.cloud import StoragePart, TaggedStorage
 from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import (
     BadRequestError,

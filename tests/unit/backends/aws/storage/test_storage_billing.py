@@ -6,7 +6,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from cloudgpu.backends.aws.storage.manage import StorageManager
+from cloudgpu.backends.aws.storage_manager import StorageManager
 from cloudgpu.backends.billing.retained_billing import storage_spending
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.state.storage_records import StorageRecords

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.backends.aws.sweep.classification import (
+from cloudgpu.backends.aws.sweep_classification import (
     LocalCluster,
     RegionSearch,
     StorageUsers,
@@ -18,8 +18,7 @@ from cloudgpu.backends.aws.sweep.classification import (
     decide_on_resource,
 )
 from cloudgpu.backends.storage import RetainedResource
-from cloudgpu.backends.sweep.cluster_resources import group_by_cluster
-from cloudgpu.backends.sweep.plan import SweepRequest
+from cloudgpu.backends.sweep import SweepRequest, group_by_cluster
 from cloudgpu.catalog import load
 from cloudgpu.ledger.entry import LedgerEntry, Spending
 from tests.tagged_resource import Resource

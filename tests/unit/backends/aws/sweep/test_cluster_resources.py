@@ -6,8 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.backends.sweep import cluster_resources
-from cloudgpu.backends.sweep.cluster_resources import group_by_cluster
+from cloudgpu.backends import sweep
+from cloudgpu.backends.sweep import group_by_cluster
 from cloudgpu.catalog import load
 from tests.tagged_resource import Resource
 
@@ -73,7 +73,7 @@ def test_public_addresses_of_running_nodes_are_billed_with_the_nodes():
 
 
 def test_public_address_with_unknown_price_is_reported_as_unpriced(monkeypatch):
-    monkeypatch.setattr(cluster_resources, "other_price", lambda *_: None)
+    monkeypatch.setattr(sweep, "other_price", lambda *_: None)
     lab = single_cluster(with_address(node(1)))
     assert (lab.hourly_usd, lab.unpriced) == (Decimal("31.212"), ("public-ip",))
 

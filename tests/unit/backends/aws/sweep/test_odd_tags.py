@@ -5,9 +5,8 @@ from io import StringIO
 
 import pytest
 
-from cloudgpu.backends.aws.sweep.sweep import AccountSweep
-from cloudgpu.backends.sweep.cluster_resources import group_by_cluster
-from cloudgpu.backends.sweep.plan import SweepRequest, sweep_error
+from cloudgpu.backends.aws.sweep import AccountSweep
+from cloudgpu.backends.sweep import SweepRequest, group_by_cluster, sweep_error
 from cloudgpu.catalog import load
 from cloudgpu.cli.commands.sweep import sweep_json, sweep_plan_lines
 from cloudgpu.cli.terminal.output import Output

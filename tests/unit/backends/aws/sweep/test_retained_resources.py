@@ -6,10 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.backends.aws.sweep.sweep import AccountSweep
-from cloudgpu.backends.sweep.plan import SweepRequest, SweepResult, retained_image, sweep_error
-from cloudgpu.cloud.resources import OwnImage
-from cloudgpu.cloud.storage import StoragePart, TaggedStorage
+from cloudgpu.backends.aws.sweep import AccountSweep
+from cloudgpu.backends.sweep import SweepRequest, SweepResult, retained_image, sweep_error
+from cloudgpu.cloud import OwnImage, StoragePart, TaggedStorage
 from cloudgpu.errors import AuthError, CloudError
 from tests.tagged_resource import Resource
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.app.cluster_status import list_cluster_statuses
-from cloudgpu.backends.aws.sweep.sweep import AccountSweep
-from cloudgpu.backends.sweep.plan import SweepRequest, sweep_error
+from cloudgpu.backends.aws.sweep import AccountSweep
+from cloudgpu.backends.sweep import SweepRequest, sweep_error
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, CloudError, UsageError
 from tests.tagged_resource import Resource

@@ -1,1 +1,0 @@
-"""Access to S3, EBS, EFS and FSx: buckets, objects, and storage that outlives clusters."""

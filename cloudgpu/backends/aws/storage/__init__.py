@@ -1,1 +1,0 @@
-"""Create, find and delete storage on AWS and on the rehearsal cloud."""

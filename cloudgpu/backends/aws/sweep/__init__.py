@@ -1,1 +1,0 @@
-"""Find every tagged resource in the account and delete the leftovers."""
