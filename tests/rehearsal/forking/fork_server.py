@@ -19,6 +19,7 @@ import socket
 import sys
 import threading
 import traceback
+from pathlib import Path
 
 from preload import SERVERS, preload
 
@@ -40,15 +41,16 @@ class ForkServer:
         self._path = path
         self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(path)
+        # Clients wait until the path exists, so the socket listens before it gets this name.
+        self._listener.bind(f"{path}.new")
         self._listener.listen(64)
+        Path(f"{path}.new").rename(path)
         self._running = True
 
     def serve(self):
         """Serve until standard input is closed, which also happens when the parent process dies."""
         self._selector.register(self._listener, selectors.EVENT_READ, lambda _: self._fork())
         self._selector.register(sys.stdin, selectors.EVENT_READ, lambda _: self._stop())
-        print("ready", flush=True)
         while self._running:
             for key, _ in self._selector.select():
                 key.data(key.fileobj)
