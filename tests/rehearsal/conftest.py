@@ -114,6 +114,7 @@ class Workspace:
             environ={**self.environment, "TERM": "xterm-256color"},
             columns=columns,
             cwd=self.work,
+            start=self.start,
         )
         terminal.screen.resize(24, 400)
         try:
@@ -174,14 +175,16 @@ def workspace_in(
 
 
 @contextmanager
-def user_workspace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+def user_workspace(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, start: type[subprocess.Popen] = subprocess.Popen
+) -> Iterator[Workspace]:
     """Open the workspace of a user whose home directory is `folder` and whose state home has the default location."""
     monkeypatch.setenv("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")))
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("CLOUDGPU_OWNER", "ann")
     for name in ("CLOUDGPU_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
-    with workspace_in(folder, home=".local/share/cloudgpu") as workspace:
+    with workspace_in(folder, start, home=".local/share/cloudgpu") as workspace:
         yield replace(workspace, home_is_default=True)
 
 

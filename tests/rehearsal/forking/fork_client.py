@@ -55,7 +55,7 @@ class ForkedPopen(subprocess.Popen):
         pipes = more[9:15]
         p2cread, _, _, c2pwrite, _, errwrite = pipes
         streams = [number if pipe == -1 else pipe for number, pipe in ((0, p2cread), (1, c2pwrite), (2, errwrite))]
-        self.pid, self._peer = _request_fork(args, streams, env, cwd, new_session=False)
+        self.pid, self._peer = _request_fork(args, streams, env, cwd, new_session=more[20])
         self._child_created = True
         self._close_pipe_fds(*pipes)
         return None

@@ -9,6 +9,7 @@ a second faster.
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import importlib
 import json
@@ -17,6 +18,7 @@ import selectors
 import signal
 import socket
 import sys
+import termios
 import threading
 import traceback
 from pathlib import Path
@@ -108,6 +110,8 @@ def run_module(streams, *, path, module, argv, cwd, env, new_session):
             os.dup2(stream, target)
         for stream in set(streams) - {0, 1, 2}:
             os.close(stream)
+        if new_session and os.isatty(1):
+            fcntl.ioctl(1, termios.TIOCSCTTY, 0)  # the terminal controls this process, as after a login
         for number in DEFAULT_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
