@@ -4,12 +4,15 @@ import fcntl
 import os
 import pty
 import struct
+import subprocess
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pyte
+
+_END_S = 60
 
 
 class PseudoTerminal:
@@ -28,19 +31,27 @@ class PseudoTerminal:
         rows: int = 24,
         cwd: Path | None = None,
         stdin: int | None = None,
+        start: type[subprocess.Popen] = subprocess.Popen,
     ) -> None:
+        """Start the process with `start`, which may be a class that forks it instead."""
         self.screen = pyte.HistoryScreen(columns, rows, history=10_000)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            if stdin is not None:
-                os.dup2(stdin, 0)
-            if cwd is not None:
-                os.chdir(cwd)
-            sizes = ("COLUMNS", "LINES")  # these would take precedence over the size of the terminal
-            os.execve(argv[0], list(argv), {name: value for name, value in environ.items() if name not in sizes})
+        self._fd, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        sizes = ("COLUMNS", "LINES")  # these would take precedence over the size of the terminal
+        self._process = start(
+            list(argv),
+            stdin=terminal if stdin is None else stdin,
+            stdout=terminal,
+            stderr=terminal,
+            cwd=cwd,
+            env={name: value for name, value in environ.items() if name not in sizes},
+            start_new_session=True,
+            preexec_fn=_take_terminal,
+        )
+        os.close(terminal)
+        self.pid = self._process.pid
 
     @property
     def text(self) -> str:
@@ -74,11 +85,12 @@ class PseudoTerminal:
         """Read to the end; return the exit code and what is left on the screen and above it."""
         while self._read():
             pass
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]), self.text
+        return self._process.wait(), self.text
 
     def close(self) -> None:
-        """Close the terminal."""
+        """Close the terminal, which ends the process."""
         os.close(self._fd)
+        self._process.wait(_END_S)
 
     def _read(self) -> bool:
         try:
@@ -88,3 +100,8 @@ class PseudoTerminal:
         self.raw += data
         self._stream.feed(data)
         return bool(data)
+
+
+def _take_terminal() -> None:
+    """Make standard output the terminal that controls this process."""
+    fcntl.ioctl(1, termios.TIOCSCTTY, 0)

@@ -7,6 +7,7 @@ docs/reference/cli-output, where scripts/docs_cli.py reads them. What differs be
 import secrets
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -177,13 +178,13 @@ def is_current(step: Step, example: str) -> bool:
 
 
 @contextmanager
-def ann(monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+def ann(monkeypatch: pytest.MonkeyPatch, start: type[subprocess.Popen] = subprocess.Popen) -> Iterator[Workspace]:
     """A workspace whose path is as long as the home directory in the examples, so that lines are wrapped as there."""
     parent = Path(tempfile.gettempdir())
     folder = parent / secrets.token_hex(8)[: max(4, len(_USER_HOME) - len(str(parent)) - 1)]
     folder.mkdir()
     try:
-        with user_workspace(folder, monkeypatch) as workspace:
+        with user_workspace(folder, monkeypatch, start) as workspace:
             yield workspace
     finally:
         shutil.rmtree(folder)

@@ -12,11 +12,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from textwrap import dedent, indent
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
 from tests.pseudo_terminal import PseudoTerminal
-from tests.rehearsal.forking.fork_client import ForkedPopen, fork_server
+from tests.rehearsal.forking.fork_client import ForkedPopen, forked_by, run_fork_server
 
 COMMAND_S = 120
 
@@ -113,6 +114,7 @@ class Workspace:
             environ={**self.environment, "TERM": "xterm-256color"},
             columns=columns,
             cwd=self.work,
+            start=self.start,
         )
         terminal.screen.resize(24, 400)
         try:
@@ -173,25 +175,52 @@ def workspace_in(
 
 
 @contextmanager
-def user_workspace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+def user_workspace(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, start: type[subprocess.Popen] = subprocess.Popen
+) -> Iterator[Workspace]:
     """Open the workspace of a user whose home directory is `folder` and whose state home has the default location."""
     monkeypatch.setenv("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")))
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("CLOUDGPU_OWNER", "ann")
     for name in ("CLOUDGPU_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
-    with workspace_in(folder, home=".local/share/cloudgpu") as workspace:
+    with workspace_in(folder, start, home=".local/share/cloudgpu") as workspace:
         yield replace(workspace, home_is_default=True)
 
 
+_fork_servers = ExitStack()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Start one fork server for all workers of xdist, when the first worker is configured."""
+    config = node.config
+    if hasattr(os, "pidfd_open"):
+        if not hasattr(config, "fork_server"):
+            config.fork_server = _fork_servers.enter_context(_start_fork_server())
+        node.workerinput["fork_server"] = str(config.fork_server)
+
+
+def pytest_unconfigure() -> None:
+    _fork_servers.close()
+
+
+@contextmanager
+def _start_fork_server() -> Iterator[Path]:
+    """Run a fork server until the block ends. It need not listen yet when the block begins."""
+    # The path of a Unix socket is limited to 107 bytes, and a temporary folder of pytest may exceed that.
+    with tempfile.TemporaryDirectory(prefix="fork server") as folder, run_fork_server(Path(folder) / "socket") as path:
+        yield path
+
+
 @pytest.fixture(scope="session")
-def popen_class() -> Iterator[type[subprocess.Popen]]:
+def popen_class(pytestconfig: pytest.Config) -> Iterator[type[subprocess.Popen]]:
     """Class that starts the processes of commands: forks them, or starts them normally on systems without pidfd."""
     if not hasattr(os, "pidfd_open"):
         yield subprocess.Popen
         return
-    # The path of a Unix socket is limited to 107 bytes, and a temporary folder of pytest may exceed that.
-    with tempfile.TemporaryDirectory(prefix="fork server") as folder, fork_server(Path(folder) / "socket"):
+    shared = getattr(pytestconfig, "workerinput", {}).get("fork_server")
+    with nullcontext(Path(shared)) if shared else _start_fork_server() as path, forked_by(path):
         yield ForkedPopen
 
 

@@ -8,8 +8,8 @@ from tests.rehearsal.cli_examples import FOLDER, SESSION, ann, is_current, run
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(900)]
 
 
-def test_outputs_in_the_reference_of_commands_are_current(monkeypatch):
-    with ann(monkeypatch) as workspace:
+def test_outputs_in_the_reference_of_commands_are_current(monkeypatch, popen_class):
+    with ann(monkeypatch, popen_class) as workspace:
         changed = [example for step, example in run(workspace) if step.name and not is_current(step, example)]
         assert workspace.left() == {}
     assert changed == [], "\n".join(["run: .venv/bin/python -m tests.rehearsal.cli_examples", *changed])

@@ -10,12 +10,6 @@ from cloudgpu.rehearsal import client
 pytestmark = pytest.mark.rehearsal
 
 
-@pytest.fixture
-def workspace(cold_workspace):
-    """Run every command in a new interpreter, as for a user."""
-    return cold_workspace
-
-
 LIMIT_S = 120
 
 WRITES_THEN_HANGS = """

@@ -8,12 +8,6 @@ import pytest
 pytestmark = pytest.mark.rehearsal
 
 
-@pytest.fixture
-def workspace(cold_workspace):
-    """Run every command in a new interpreter, as for a user."""
-    return cold_workspace
-
-
 def commands(text: str) -> list[list[str]]:
     """Return the commands that a help text or a command's output suggests."""
     return [shlex.split(re.split(r"\s{2,}", found)[0]) for found in re.findall(r"(?<=  )cloudgpu (\S.*)", text)]

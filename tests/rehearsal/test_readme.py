@@ -12,9 +12,9 @@ pytestmark = pytest.mark.rehearsal
 
 
 @pytest.fixture
-def workspace(tmp_path, monkeypatch):
-    """Run every command in a new interpreter, with the state home in its default place, as for a user."""
-    with user_workspace(tmp_path, monkeypatch) as made:
+def workspace(tmp_path, monkeypatch, popen_class):
+    """Run every command with the state home in its default place, as for a user."""
+    with user_workspace(tmp_path, monkeypatch, popen_class) as made:
         yield made
 
 

@@ -120,7 +120,12 @@ def shown(workspace, columns: int, words: list[str]) -> tuple[int, str]:
     }
     environ = {**kept, **changed}
     terminal = PseudoTerminal(
-        [sys.executable, "-m", "cloudgpu", *words], environ=environ, columns=columns, rows=50, cwd=workspace.work
+        [sys.executable, "-m", "cloudgpu", *words],
+        environ=environ,
+        columns=columns,
+        rows=50,
+        cwd=workspace.work,
+        start=workspace.start,
     )
     try:
         terminal.widen(WIDE)

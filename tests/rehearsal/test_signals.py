@@ -23,12 +23,6 @@ STUBBORN = """
 """
 
 
-@pytest.fixture
-def workspace(cold_workspace):
-    """Run every command in a new interpreter, as for a user."""
-    return cold_workspace
-
-
 def until_line(stream, text):
     for line in stream:
         if text in line:
@@ -46,7 +40,8 @@ def check_last_lines(lines, run):
     assert delete.strip() == f"delete it: cloudgpu down {run}"
 
 
-def test_signals_end_a_watching_command_but_not_its_run(workspace):
+def test_signals_end_a_watching_command_but_not_its_run(cold_workspace):
+    workspace = cold_workspace
     workspace.recipe()
     run = workspace.json("train", "plain", "--yes", "--detach", "--set", "hang=yes")["run_id"]
     cases = [
@@ -90,8 +85,9 @@ def test_second_signal_exits_immediately_while_ranks_are_stopping(workspace, num
     assert workspace.left() == {}
 
 
-def test_signal_ignored_by_the_caller_stays_ignored(workspace):
+def test_signal_ignored_by_the_caller_stays_ignored(cold_workspace):
     """This is the situation under `nohup`."""
+    workspace = cold_workspace
     workspace.recipe()
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -128,6 +124,7 @@ def test_wait_for_nodes_that_refuse_ssh_ends_at_signals_and_without_the_key(work
         environ={**workspace.environment, "TERM": "xterm-256color"},
         columns=120,
         cwd=workspace.work,
+        start=workspace.start,
     )
     try:
         terminal.until(lambda text: "waiting for SSH" in text, LIMIT_S)

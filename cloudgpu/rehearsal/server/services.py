@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 from xml.parsers.expat import ExpatError
 
+from botocore.exceptions import UnknownServiceError
 from botocore.loaders import Loader
 from botocore.model import OperationModel, OperationNotFoundError, ServiceModel
 from moto import backend_index, backends
@@ -100,10 +101,16 @@ def find_operation(service: str, action: str, request: HttpRequest) -> Operation
 
 @functools.cache
 def _service_model(name: str) -> ServiceModel | None:
-    loader = Loader()
-    if name not in loader.list_available_services("service-2"):
+    try:
+        return ServiceModel(_loader().load_service_model(name, "service-2"), name)
+    except UnknownServiceError:
         return None
-    return ServiceModel(loader.load_service_model(name, "service-2"), name)
+
+
+@functools.cache
+def _loader() -> Loader:
+    """Return one loader for all services, because each looks into the folders of all services once."""
+    return Loader()
 
 
 @functools.cache

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 FORKED_MODULES = ("cloudgpu", "cloudgpu.rehearsal.server", "cloudgpu.rehearsal.nodes.host")
 _MAX_PACKET_BYTES = 1 << 16
+_START_S = 120
 _FORK_SERVER = Path(__file__).with_name("fork_server.py")
 _socket: list[str] = []
 _real_posix_spawn = os.posix_spawn
@@ -53,7 +55,7 @@ class ForkedPopen(subprocess.Popen):
         pipes = more[9:15]
         p2cread, _, _, c2pwrite, _, errwrite = pipes
         streams = [number if pipe == -1 else pipe for number, pipe in ((0, p2cread), (1, c2pwrite), (2, errwrite))]
-        self.pid, self._peer = _request_fork(args, streams, env, cwd, new_session=False)
+        self.pid, self._peer = _request_fork(args, streams, env, cwd, new_session=more[20])
         self._child_created = True
         self._close_pipe_fds(*pipes)
         return None
@@ -108,15 +110,26 @@ def use_fork_server(path: str) -> None:
 
 
 @contextmanager
-def fork_server(path: Path) -> Iterator[None]:
-    """Run a fork server at `path` until the block ends. `os.posix_spawn`, which starts rehearsal servers, uses it."""
+def run_fork_server(path: Path) -> Iterator[Path]:
+    """Run a fork server until the block ends. It listens at `path` as soon as it has imported everything."""
     command = [sys.executable, str(_FORK_SERVER), str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "ready\n"
-        _socket[:], os.posix_spawn = [str(path)], _posix_spawn
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "LC_ALL": "C.UTF-8"}) as process:
         try:
-            yield
+            yield path
         finally:
-            os.posix_spawn = _real_posix_spawn
-            _socket.clear()
             process.stdin.close()
+
+
+@contextmanager
+def forked_by(path: Path) -> Iterator[None]:
+    """Use the fork server at `path` until the block ends, also for the servers that `os.posix_spawn` starts."""
+    deadline = time.monotonic() + _START_S
+    while not path.exists():
+        assert time.monotonic() < deadline, f"the fork server at {path} did not start"
+        time.sleep(0.02)
+    _socket[:], os.posix_spawn = [str(path)], _posix_spawn
+    try:
+        yield
+    finally:
+        os.posix_spawn = _real_posix_spawn
+        _socket.clear()

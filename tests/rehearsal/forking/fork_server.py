@@ -9,6 +9,7 @@ a second faster.
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import importlib
 import json
@@ -17,8 +18,10 @@ import selectors
 import signal
 import socket
 import sys
+import termios
 import threading
 import traceback
+from pathlib import Path
 
 from preload import SERVERS, preload
 
@@ -40,15 +43,16 @@ class ForkServer:
         self._path = path
         self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(path)
+        # Clients wait until the path exists, so the socket listens before it gets this name.
+        self._listener.bind(f"{path}.new")
         self._listener.listen(64)
+        Path(f"{path}.new").rename(path)
         self._running = True
 
     def serve(self):
         """Serve until standard input is closed, which also happens when the parent process dies."""
         self._selector.register(self._listener, selectors.EVENT_READ, lambda _: self._fork())
         self._selector.register(sys.stdin, selectors.EVENT_READ, lambda _: self._stop())
-        print("ready", flush=True)
         while self._running:
             for key, _ in self._selector.select():
                 key.data(key.fileobj)
@@ -106,6 +110,8 @@ def run_module(streams, *, path, module, argv, cwd, env, new_session):
             os.dup2(stream, target)
         for stream in set(streams) - {0, 1, 2}:
             os.close(stream)
+        if new_session and os.isatty(1):
+            fcntl.ioctl(1, termios.TIOCSCTTY, 0)  # the terminal controls this process, as after a login
         for number in DEFAULT_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,6 +7,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import UnknownServiceError
 from botocore.loaders import Loader
 from botocore.session import Session as BotocoreSession
 
@@ -68,3 +69,22 @@ def test_parameters_whose_documentation_botocore_requires_can_be_read(service: s
 
 def test_there_is_no_model_of_an_unknown_service() -> None:
     assert ServiceModelFiles().load_file("/nowhere/service-2") is None
+
+
+def test_a_service_without_a_model_is_refused_as_by_botocore() -> None:
+    with pytest.raises(UnknownServiceError, match="nowhere"):
+        keyed_session().client("nowhere")
+
+
+def test_operations_without_a_model_for_their_pages_cannot_be_paginated() -> None:
+    client = keyed_session().client("sts")  # botocore has a paginators-1 file without any pages, or no file at all
+    assert not client.can_paginate("get_caller_identity")
+
+
+def test_models_below_the_path_of_aws_data_path_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "own" / "2020-01-01"
+    folder.mkdir(parents=True)
+    model = Loader().load_service_model("sts", "service-2")
+    (folder / "service-2.json").write_text(json.dumps(model))
+    monkeypatch.setenv("AWS_DATA_PATH", str(tmp_path))
+    assert keyed_session()._session.get_component("data_loader").load_service_model("own", "service-2")["operations"]
