@@ -48,9 +48,12 @@ def importers(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 targets = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                below = [f"{node.module}.{alias.name}" for alias in node.names]
-                targets = [target if target in trees else node.module for target in below]
+            elif isinstance(node, ast.ImportFrom):
+                source = node.module or ""
+                if node.level:  # the agent's modules, which run without the package
+                    source = ".".join([*name.split(".")[: -node.level], *filter(None, [source])])
+                below = [f"{source}.{alias.name}" for alias in node.names]
+                targets = [target if target in trees else source for target in below]
             else:
                 continue
             for target in set(targets) & trees.keys() - {name}:
