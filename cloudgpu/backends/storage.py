@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from cloudgpu.clock import utc_text
 from cloudgpu.engine.config import RoleGrants, list_setting
-from cloudgpu.node.bootstrap import Mount
+from cloudgpu.node.boot_mounts import Mount
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.text import command
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgpu.app.planning import plan_files
+from cloudgpu.app.planning.image_check import RegistryImages
 from cloudgpu.app.planning.plan_files import PlanInputs, StoredPlan
 from cloudgpu.app.planning.planner import Planned, PlanRequest, Preflight, find_reusable_cluster, make_plan, plan_error
-from cloudgpu.app.planning.registry_images import RegistryImages
 from cloudgpu.backends.lifecycle.launch_request import Requester
 from cloudgpu.cli.context import CliContext
 from cloudgpu.cli.options import PlanOptions, option_words

@@ -1,7 +1,7 @@
 """The environment and roles of a run's processes: reserved variables, the run's ports, NCCL and Gloo.
 
 NCCL falls back from EFA to TCP without an error, so only its own log shows what a run really used. The variables
-specific to instance types are defined in `catalog/communication.py`, so that a plan can show them.
+specific to instance types are defined in `catalog/nccl_variables.py`, so that a plan can show them.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cloudgpu.catalog.communication import has_efa, rank_variables
+from cloudgpu.catalog.nccl_variables import has_efa, rank_variables
 from cloudgpu.errors import RecipeError, UsageError
 from cloudgpu.launch.containers import INSIDE
 from cloudgpu.launch.inventory import Inventory, Node

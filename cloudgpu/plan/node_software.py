@@ -5,9 +5,9 @@ from typing import Any
 
 from cloudgpu.catalog import Gpu
 from cloudgpu.catalog.catalog import bare_image, carried_driver, driver_for
-from cloudgpu.catalog.communication import RankVariable, rank_variables
 from cloudgpu.catalog.compatibility import release_of, software
 from cloudgpu.catalog.hardware import Flavour
+from cloudgpu.catalog.nccl_variables import RankVariable, rank_variables
 from cloudgpu.recipe.schema import Recipe
 
 

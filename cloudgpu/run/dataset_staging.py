@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from cloudgpu.errors import CloudGpuError, RemoteCommandError
-from cloudgpu.node.mounts import DataMount, build_mount_order
+from cloudgpu.node.dataset_mounts import DataMount, build_mount_order
 from cloudgpu.recipe.schema import Data
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, run_on_agents

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from cloudgpu.errors import BadRequestError, CloudGpuError
-from cloudgpu.node.mounts import s3_endpoint
+from cloudgpu.node.dataset_mounts import s3_endpoint
 from cloudgpu.recipe.schema import Checkpoint, Data, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import FINISH_UPLOAD, START_UPLOAD, Agent, count_field, run_on_agents

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.catalog.communication import has_efa
+from cloudgpu.catalog.nccl_variables import has_efa
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.node.agent.transport import EFA, TCP, UNKNOWN

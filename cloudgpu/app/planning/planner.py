@@ -59,7 +59,7 @@ _OF_SETTINGS: Final[Mapping[str, NamedKind]] = {
 _GLOBAL: Final = ("role", "permissions boundary", "instance profile")
 
 AskRegistry = Callable[[Environment], ImageSeen]
-"""Looks up a recipe's container image in its registry; see `app.planning.registry_images`."""
+"""Looks up a recipe's container image in its registry; see `app.planning.image_check`."""
 
 
 @dataclass(frozen=True)

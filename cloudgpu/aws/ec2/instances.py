@@ -9,7 +9,7 @@ from typing import Any, Final
 from cloudgpu.aws.ec2.tagging import SHUTDOWN_S, tags_to_dict
 from cloudgpu.aws.prices_and_quotas import strip_trailing_zeros
 from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, error_from_code, is_gone
-from cloudgpu.aws.session.retries import poll
+from cloudgpu.aws.session.eventual_consistency import poll
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.clock import Clock

@@ -7,7 +7,7 @@ from typing import Any
 from cloudgpu import bounds
 from cloudgpu.aws.ec2.tagging import tag_specification, tags_to_dict
 from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, is_gone
-from cloudgpu.aws.session.retries import poll
+from cloudgpu.aws.session.eventual_consistency import poll
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.cloud import OwnImage

@@ -15,7 +15,7 @@ from cloudgpu.aws.resources.handler import HandlerContext
 from cloudgpu.aws.resources.registry import handler
 from cloudgpu.aws.resources.schedules import DELETING, group_tags
 from cloudgpu.aws.session.errors import UNREACHABLE, convert_errors, convert_response_errors, is_gone, is_in_use
-from cloudgpu.aws.session.retries import poll, retry
+from cloudgpu.aws.session.eventual_consistency import poll, retry
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.cloud import CLUSTER_TAG, GLOBAL, TOKEN_TAG, Kind, TaggedResource

@@ -12,7 +12,7 @@ from cloudgpu.aws.resources.handler import (
     deleting,
 )
 from cloudgpu.aws.session.errors import convert_errors
-from cloudgpu.aws.session.retries import poll
+from cloudgpu.aws.session.eventual_consistency import poll
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import AuthError, CloudError
 

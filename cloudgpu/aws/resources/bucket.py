@@ -19,7 +19,7 @@ from cloudgpu.aws.resources.handler import (
 )
 from cloudgpu.aws.s3 import bucket_tags, empty_bucket
 from cloudgpu.aws.session.errors import convert_errors, is_gone
-from cloudgpu.aws.session.retries import poll, retry
+from cloudgpu.aws.session.eventual_consistency import poll, retry
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import BadRequestError, CloudGpuError
 

@@ -15,7 +15,7 @@ from cloudgpu.aws.resources.handler import (
     tag_outputs,
 )
 from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, error_from_code, is_gone
-from cloudgpu.aws.session.retries import is_throttled, poll, retry
+from cloudgpu.aws.session.eventual_consistency import is_throttled, poll, retry
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import BadRequestError, CapacityError, CloudError, CloudGpuError, LaunchError, UnsupportedError
 from cloudgpu.plan.launch_error_codes import Skips, rule_for_error

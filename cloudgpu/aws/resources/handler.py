@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from cloudgpu.aws.ec2.tagging import INTENT_TAG, retag, tag_specification, tags_to_dict
 from cloudgpu.aws.session.errors import convert_errors, convert_response_errors, is_gone, is_in_use
-from cloudgpu.aws.session.retries import poll, retry
+from cloudgpu.aws.session.eventual_consistency import poll, retry
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import BadRequestError, CloudError, CloudGpuError, QuotaError, UnsupportedError

@@ -21,7 +21,7 @@ from cloudgpu.aws.resources.handler import (
     tag_outputs,
 )
 from cloudgpu.aws.session.errors import convert_errors
-from cloudgpu.aws.session.retries import poll
+from cloudgpu.aws.session.eventual_consistency import poll
 from cloudgpu.aws.session.session import Clients
 
 Convert = Callable[[Any], Any]

@@ -13,7 +13,7 @@ from cloudgpu.aws.resources.handler import (
     response_unless_gone,
 )
 from cloudgpu.aws.session.errors import convert_errors, error_from_code
-from cloudgpu.aws.session.retries import poll
+from cloudgpu.aws.session.eventual_consistency import poll
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import UnsupportedError
 

@@ -21,7 +21,7 @@ from cloudgpu.aws.resources.handler import (
     tag_outputs,
 )
 from cloudgpu.aws.session.errors import convert_errors, is_gone
-from cloudgpu.aws.session.retries import retry
+from cloudgpu.aws.session.eventual_consistency import retry
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import AuthError
 

@@ -18,7 +18,7 @@ from cloudgpu.aws.resources.handler import (
     tag_outputs,
 )
 from cloudgpu.aws.session.errors import convert_errors, is_gone, is_taken
-from cloudgpu.aws.session.retries import poll, retry
+from cloudgpu.aws.session.eventual_consistency import poll, retry
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import BadRequestError, CloudGpuError
 

@@ -17,7 +17,7 @@ from cloudgpu.aws.resources.handler import (
     tag_outputs,
 )
 from cloudgpu.aws.session.errors import convert_errors, is_gone, is_in_use
-from cloudgpu.aws.session.retries import poll
+from cloudgpu.aws.session.eventual_consistency import poll
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudError, CloudGpuError
 

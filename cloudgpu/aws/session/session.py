@@ -23,8 +23,8 @@ from cloudgpu.aws.session.credentials import (
     open_isolated_session,
 )
 from cloudgpu.aws.session.errors import RENEWABLE_CODES, RENEWAL, convert_errors
+from cloudgpu.aws.session.eventual_consistency import NewResources
 from cloudgpu.aws.session.recording import CallRecorder
-from cloudgpu.aws.session.retries import NewResources
 from cloudgpu.clock import Clock, require_not_cancelled
 from cloudgpu.cloud import Identity
 from cloudgpu.errors import CloudError

@@ -25,7 +25,7 @@ from cloudgpu.cli.options import (
 )
 from cloudgpu.cli.planning import current_plan_inputs, plan_recipe, preview_requester
 from cloudgpu.cli.render.plan import plan_lines, remedy_lines, upload_json, upload_lines
-from cloudgpu.cli.terminal.progress import resource_words
+from cloudgpu.cli.terminal.progress_lines import resource_words
 from cloudgpu.cli.terminal.table import Column, Table
 from cloudgpu.cli.terminal.wrapping import wrap_lines
 from cloudgpu.cli.train_options import EnvironmentOptions, secrets_in_files

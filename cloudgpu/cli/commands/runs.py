@@ -21,7 +21,7 @@ from cloudgpu.cli.options import Json, RunName, Verbose, integer_parser
 from cloudgpu.cli.render.run import exit_code, report_final_state, show_outcome
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reattach_lines
 from cloudgpu.cli.terminal.number_format import age
-from cloudgpu.cli.terminal.progress import rank_prefix
+from cloudgpu.cli.terminal.progress_lines import rank_prefix
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.clock import utc_text
 from cloudgpu.errors import CloudGpuError, UsageError

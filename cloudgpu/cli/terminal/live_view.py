@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.cli.terminal.output import ColoredText, Line
-from cloudgpu.cli.terminal.progress import (
+from cloudgpu.cli.terminal.progress_lines import (
     STAGES,
     activity_text,
     address_line,

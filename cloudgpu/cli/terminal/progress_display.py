@@ -23,7 +23,7 @@ from cloudgpu.cli.terminal.output import (
     render_line,
     set_shown_region,
 )
-from cloudgpu.cli.terminal.progress import ProgressPrinter, rank_prefix
+from cloudgpu.cli.terminal.progress_lines import ProgressPrinter, rank_prefix
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.run.progress import LogFolder, ProgressEvent, RankLine, RankOutput, ServiceAddress, StageChange
 from cloudgpu.text import command

@@ -6,9 +6,9 @@ from typing import Final, TypeVar
 
 from cloudgpu.clock import SIGNALS_S
 from cloudgpu.engine.direct.deployment import Deployment, Gate
-from cloudgpu.engine.direct.diff import reject_protected
 from cloudgpu.engine.direct.intent_search import HOURLY_BILLED_TYPES, adopt, existing_resources, unanswered_creates
 from cloudgpu.engine.direct.journal_state import Intent, Resource
+from cloudgpu.engine.direct.operation_choice import reject_protected
 from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.text import command, plural
 from cloudgpu.workers import Workers

@@ -21,11 +21,11 @@ from cloudgpu.engine.direct.delete import (
     run_in_dependency_order,
 )
 from cloudgpu.engine.direct.deployment import Delays, Deployment, DeploymentReport, Registry, delays_at, mask_outputs
-from cloudgpu.engine.direct.diff import ResourceRequest, decide_operation
 from cloudgpu.engine.direct.intent_search import adopt, existing_resources, unanswered_creates
 from cloudgpu.engine.direct.journal import Journal, JournalAccount, load
 from cloudgpu.engine.direct.journal_state import Resource, State
 from cloudgpu.engine.direct.language_host import ProgramRun, Project, read_project, run_program
+from cloudgpu.engine.direct.operation_choice import ResourceRequest, decide_operation
 from cloudgpu.engine.direct.register import DriftCheckedResource, Registered, Registrar, find_drift, repair_drift
 from cloudgpu.engine.direct.resource_monitor import Monitor, MonitorContext, RegistrationHandler
 from cloudgpu.engine.redaction import Redactor, is_masked, redact_for_display

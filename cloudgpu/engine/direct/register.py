@@ -10,7 +10,9 @@ from cloudgpu.aws.session.errors import is_taken
 from cloudgpu.engine.base import Operation
 from cloudgpu.engine.direct.delete import delete_resource, delete_resources, raise_if_undeleted
 from cloudgpu.engine.direct.deployment import Deployment, Registry, completion_row, is_definite_failure, mask_outputs
-from cloudgpu.engine.direct.diff import (
+from cloudgpu.engine.direct.intent_search import adopt
+from cloudgpu.engine.direct.journal_state import Intent, IntentOperation, Resource
+from cloudgpu.engine.direct.operation_choice import (
     Decision,
     ResourceRequest,
     client_token,
@@ -18,8 +20,6 @@ from cloudgpu.engine.direct.diff import (
     deletes_first,
     reject_protected,
 )
-from cloudgpu.engine.direct.intent_search import adopt
-from cloudgpu.engine.direct.journal_state import Intent, IntentOperation, Resource
 from cloudgpu.engine.direct.protobuf_values import UNKNOWN, is_unknown
 from cloudgpu.engine.redaction import is_masked
 from cloudgpu.errors import BadRequestError, CloudGpuError, StateError

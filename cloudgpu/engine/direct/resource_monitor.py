@@ -16,14 +16,14 @@ from cloudgpu.aws.resources.handler import Handler, HandlerContext
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import CancelScope
 from cloudgpu.engine.direct.deployment import Gate, Registry, StoppedError
-from cloudgpu.engine.direct.diff import (
+from cloudgpu.engine.direct.journal_state import Resource
+from cloudgpu.engine.direct.operation_choice import (
     Options,
     ResourceRequest,
     apply_ignore_changes,
     read_options,
     reject_unsupported_version,
 )
-from cloudgpu.engine.direct.journal_state import Resource
 from cloudgpu.engine.direct.protobuf_values import Plain, struct, to_plain
 from cloudgpu.engine.direct.register import Registered
 from cloudgpu.engine.redaction import Redactor

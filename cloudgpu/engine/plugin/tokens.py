@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cloudgpu import files
 from cloudgpu.cloud import TOKEN_TAG
-from cloudgpu.engine.direct.diff import client_token
+from cloudgpu.engine.direct.operation_choice import client_token
 from cloudgpu.engine.redaction import Redactor
 from cloudgpu.paths import unwritable_error
 

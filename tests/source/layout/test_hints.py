@@ -60,7 +60,16 @@ NO_COMMAND = re.compile(r"(?:\b(?:cloudgpu|ssh|docker)|--yes|--refresh) (?:reads
 QUOTING = re.compile(r"^(?:command|shlex\.(?:quote|join)|[\w.]*\.aws)\(")
 # These build commands that programs run, not suggestions for users; their own tests run those commands.
 PROGRAMS = (
-    *("launch", "node/bootstrap", "node/containers", "node/mounts", "rehearsal/nodes", "rehearsal/aws_api", "text.py"),
+    *(
+        "launch",
+        "node/bootstrap",
+        "node/boot_mounts",
+        "node/containers",
+        "node/dataset_mounts",
+        "rehearsal/nodes",
+        "rehearsal/aws_api",
+        "text.py",
+    ),
     *("app/planning/recipe_scaffold.py", "recipe/template.py"),
 )
 ALLOWED = {

@@ -26,7 +26,7 @@ OTHER_PROCESSES = (
 ALLOWED = {
     ("app/execute.py", "_all", "get"): "in the main thread, which a signal interrupts",
     ("app/execute.py", "_stop_all", "get"): "after an interrupt, with a time limit",
-    ("app/planning/registry_images.py", "RegistryImages._within_time", "join"): "bounded by the limit of the lookup",
+    ("app/planning/image_check.py", "RegistryImages._within_time", "join"): "bounded by the limit of the lookup",
     ("app/runs/concurrency.py", "only_sender", "flock"): "in the main thread",
     ("app/runs/services.py", "Probe._connected", "get"): "in a daemon thread that no caller waits for",
     ("app/runs/services.py", "ServiceProbes.__exit__", "join"): "bounded, and zero after an interrupt",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.app.planning.registry_images import RegistryImages
+from cloudgpu.app.planning.image_check import RegistryImages
 from cloudgpu.errors import UsageError
 from cloudgpu.recipe.schema import Environment
 

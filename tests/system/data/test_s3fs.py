@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.mounts import DataMount, build_mount_order
+from cloudgpu.node.dataset_mounts import DataMount, build_mount_order
 from cloudgpu.recipe.sources import source_of
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]

@@ -3,7 +3,7 @@
 import pytest
 
 from cloudgpu.catalog import load
-from cloudgpu.catalog.communication import has_efa, rank_variables
+from cloudgpu.catalog.nccl_variables import has_efa, rank_variables
 
 TYPES = load().types
 

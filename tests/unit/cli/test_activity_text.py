@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.cli.terminal.progress import ProgressPrinter, activity_text, elapsed_text
+from cloudgpu.cli.terminal.progress_lines import ProgressPrinter, activity_text, elapsed_text
 from cloudgpu.run.progress import Activity
 
 MIB = 1 << 20

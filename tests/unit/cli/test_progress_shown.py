@@ -6,8 +6,14 @@ import pytest
 
 from cloudgpu.cli.command_end import take_failure_notes
 from cloudgpu.cli.terminal.output import Output
-from cloudgpu.cli.terminal.progress import STAGES, ProgressPrinter, installer_line, resource_words, shorten_aws_error
 from cloudgpu.cli.terminal.progress_display import ProgressDisplay
+from cloudgpu.cli.terminal.progress_lines import (
+    STAGES,
+    ProgressPrinter,
+    installer_line,
+    resource_words,
+    shorten_aws_error,
+)
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.engine.base import Event
 from cloudgpu.run.progress import LogFolder, MetricValue, Note, RankLine, RankOutput, ServiceAddress, StageChange

@@ -5,7 +5,7 @@ from google.protobuf import struct_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.engine.direct.diff import parse_property_path, restore_old_values
+from cloudgpu.engine.direct.operation_choice import parse_property_path, restore_old_values
 from cloudgpu.engine.direct.protobuf_values import UNKNOWN, is_unknown, iter_scalars, struct, to_plain
 from cloudgpu.errors import BadRequestError
 

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from cloudgpu.app.planning import registry_images
+from cloudgpu.app.planning import image_check
+from cloudgpu.app.planning.image_check import _described
 from cloudgpu.app.planning.registry_http import (
     RegistryClient,
     RegistryDeniedError,
@@ -10,7 +11,6 @@ from cloudgpu.app.planning.registry_http import (
     UnreachableError,
     parse_challenge,
 )
-from cloudgpu.app.planning.registry_images import _described
 from cloudgpu.app.runs import datasets
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.containers import parse_image_name
@@ -48,10 +48,10 @@ def _manifest(body: bytes) -> None:
 
 def _index(value: Any) -> None:
     if isinstance(value, dict):
-        conforms(dict[str, str], registry_images.digests_by_platform(value))
-        size = registry_images.packed_bytes(value)
+        conforms(dict[str, str], image_check.digests_by_platform(value))
+        size = image_check.packed_bytes(value)
         assert size is None or (conforms(int, size) and size >= 0)
-        conforms(str, registry_images.config_digest(value))
+        conforms(str, image_check.config_digest(value))
 
 
 def _web_file(text: str) -> None:

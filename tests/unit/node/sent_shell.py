@@ -18,7 +18,7 @@ from cloudgpu.launch.ranks import _starter
 from cloudgpu.node.agent import transport
 from cloudgpu.node.agent.containers import run_container
 from cloudgpu.node.bootstrap import _EXTEND, bootstrap_script, image_cleanup_script, pack_script
-from cloudgpu.node.mounts import DataMount, build_mount_order
+from cloudgpu.node.dataset_mounts import DataMount, build_mount_order
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run import agent, dataset_copies, stage
 from cloudgpu.ssh.base import Result
@@ -104,7 +104,7 @@ SENT: Final[Mapping[str, tuple[str, ...]]] = {
     "cloudgpu/node/agent/containers/run_container.py: _EMPTY": (run_container._EMPTY,),
     "cloudgpu/node/agent/containers/run_container.py: _KILL": (run_container._KILL,),
     "cloudgpu/node/agent/mount.py: install": tuple({order.install for order in ORDERS if order.install}),
-    "cloudgpu/node/mounts.py: _S3FS": tuple({o.argv[2] for o in ORDERS if o.argv[:2] == ("/bin/sh", "-c")}),
+    "cloudgpu/node/dataset_mounts.py: _S3FS": tuple({o.argv[2] for o in ORDERS if o.argv[:2] == ("/bin/sh", "-c")}),
     "cloudgpu/run/agent.py: _MAKE": (agent._MAKE,),
     "cloudgpu/run/containers.py: PLUGIN_SCRIPT": (transport.PLUGIN_SCRIPT,),
     "cloudgpu/run/stage.py: _ENTER": (stage._ENTER,),

@@ -15,15 +15,8 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
 from cloudgpu.catalog.catalog import driver_for, image_for
-from cloudgpu.node.bootstrap import (
-    Mount,
-    NodeKind,
-    bootstrap_script,
-    image_cleanup_script,
-    pack_script,
-    volume_device_path,
-    without_comments,
-)
+from cloudgpu.node.boot_mounts import Mount, volume_device_path
+from cloudgpu.node.bootstrap import NodeKind, bootstrap_script, image_cleanup_script, pack_script, without_comments
 from gpu_cluster.user_data import user_data
 from tests.unit.node.bootstrap_machine import LISTED, ONLINE, Machine, machine, took
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.mounts import DataMount, build_mount_order
+from cloudgpu.node.dataset_mounts import DataMount, build_mount_order
 from cloudgpu.recipe.sources import source_of
 
 GOLDEN = Path(__file__).parent / "golden" / "data_mounts.txt"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.aws.session.retries import poll, retry
+from cloudgpu.aws.session.eventual_consistency import poll, retry
 from cloudgpu.cli.terminal.interruption import interruptions
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.clock import Cancelled, CancelScope, SystemClock

@@ -10,7 +10,7 @@ from cloudgpu.backends.storage import NO_STORAGE, MountableStorage, RetainedReso
 from cloudgpu.cloud import TaggedStorage
 from cloudgpu.engine.config import list_setting
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
-from cloudgpu.node.bootstrap import Mount, parse_kind
+from cloudgpu.node.boot_mounts import Mount, parse_kind
 from cloudgpu.plan.network_access import GATEWAYS, NetworkRequest
 from cloudgpu.plan.plan import Candidate
 from cloudgpu.plan.subnets import choose_mount_subnets, mount_need

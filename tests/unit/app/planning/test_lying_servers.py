@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from cloudgpu.app.planning.registry_images import RegistryImages
+from cloudgpu.app.planning.image_check import RegistryImages
 from cloudgpu.app.runs import datasets as web
 from cloudgpu.errors import AuthError, RecipeError
 from cloudgpu.recipe.schema import Data, Environment

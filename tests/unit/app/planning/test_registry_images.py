@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from cloudgpu.app.planning import registry_images
+from cloudgpu.app.planning import image_check
+from cloudgpu.app.planning.image_check import RegistryImages
 from cloudgpu.app.planning.registry_http import RegistryClient, UnreachableError
-from cloudgpu.app.planning.registry_images import RegistryImages
 from cloudgpu.errors import AuthError
 from cloudgpu.launch.containers import ImageName
 from cloudgpu.plan.named_resources import ImageSeen
@@ -182,7 +182,7 @@ def test_time_limit_covers_credential_lookup(monkeypatch):
         return no_credentials(region)
 
     # The abandoned thread continues, so it must not reach a real registry.
-    monkeypatch.setattr(registry_images, "_described", lambda image, *_: ImageSeen(image, "unknown", ""))
+    monkeypatch.setattr(image_check, "_described", lambda image, *_: ImageSeen(image, "unknown", ""))
     image = "123456789012.dkr.ecr.us-east-1.amazonaws.com/own:1"
     seen = RegistryImages({}, blocked, within_s=0.1)(Environment.model_validate({"container": {"image": image}}))
     waited = time.monotonic() - began

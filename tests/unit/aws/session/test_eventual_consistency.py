@@ -9,7 +9,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from cloudgpu.aws.session.errors import UNREACHABLE, convert_errors
-from cloudgpu.aws.session.retries import YOUNG_S, NewResources
+from cloudgpu.aws.session.eventual_consistency import YOUNG_S, NewResources
 from cloudgpu.errors import CloudError
 
 SG = "sg-0123456789abcdef0"

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 
-from cloudgpu.aws.session.retries import is_throttled, poll, retry
+from cloudgpu.aws.session.eventual_consistency import is_throttled, poll, retry
 from cloudgpu.errors import BadRequestError, CloudError, ThrottledError
 from tests.manual_clock import ManualClock
 

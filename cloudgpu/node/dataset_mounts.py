@@ -1,4 +1,4 @@
-"""Build the commands, options and source addresses with which a node's agent mounts storage and datasets."""
+"""Build the commands, options and source addresses with which the agent of a node mounts the datasets of a run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
