@@ -35,8 +35,8 @@ def open_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 
 
 def _marks(kind: str) -> list[pytest.MarkDecorator]:
-    """Return the marks of a backend's tests. Rehearsal clusters take seconds, so most run only with `--rest`."""
-    return [] if kind == "rehearsal" else [pytest.mark.main_path]
+    """Return the marks of a backend's tests. Clusters at an AWS endpoint take seconds, so most run with `--rest`."""
+    return [] if kind in ("aws", "rehearsal") else [pytest.mark.main_path]
 
 
 @pytest.fixture(params=[pytest.param(kind, marks=_marks(kind)) for kind in HARNESSES])

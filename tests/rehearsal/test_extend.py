@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.rehearsal import client
 
-pytestmark = [pytest.mark.main_path, pytest.mark.rehearsal]
+pytestmark = pytest.mark.rehearsal
 
 HOUR_S = 3600.0
 

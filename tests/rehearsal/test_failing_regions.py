@@ -32,7 +32,6 @@ def open_rows(workspace):
     return [row for row in workspace.json("cost")["rows"] if row["open_entries"]]
 
 
-@pytest.mark.main_path
 def test_down_deletes_nodes_although_another_region_denies_access(moved):
     client.put_faults(moved.cloud, [denied(region=HOME_REGION)])
     done = moved.run("down", "plain", "--json", code=6)

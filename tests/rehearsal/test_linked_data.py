@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = [pytest.mark.main_path, pytest.mark.rehearsal]
+pytestmark = pytest.mark.rehearsal
 
 READS = """
     import os, pathlib, sys

@@ -44,6 +44,7 @@ def test_failed_rank_is_reported_and_its_cluster_deleted(workspace):
     assert workspace.left() == {}
 
 
+@pytest.mark.slow
 def test_keep_on_failure_keeps_the_cluster_of_a_failed_run(workspace):
     workspace.recipe()
     outcome = workspace.json("train", "plain", "--yes", "--set", "fail_rank=0", "--keep-on-failure", code=5)
@@ -72,6 +73,7 @@ def test_train_reuses_and_keeps_a_running_cluster(workspace):
     assert "nothing to delete" in workspace.run("down", "plain").stdout
 
 
+@pytest.mark.slow
 def test_train_without_capacity_lists_every_candidate(workspace):
     workspace.recipe()
     client.put_capacity(workspace.cloud, {"*/p3dn.24xlarge/*": 0})
@@ -86,6 +88,7 @@ def test_train_without_capacity_lists_every_candidate(workspace):
     assert workspace.json("status")["clusters"] == []
 
 
+@pytest.mark.slow
 def test_train_moves_to_the_next_zone_without_capacity(workspace):
     workspace.recipe()
     client.put_capacity(workspace.cloud, {"us-east-1c/p3dn.24xlarge/*": 0})
@@ -112,6 +115,7 @@ def test_detached_run_is_completed_by_attach(workspace, tmp_path):
     assert workspace.run("logs", detached["run_id"]).stdout.count("[rank 3] epoch=3") == 1
 
 
+@pytest.mark.slow
 def test_cancel_ends_the_run_but_keeps_the_cluster(workspace):
     workspace.recipe()
     detached = workspace.json("train", "plain", "--yes", "--detach", "--set", "hang=yes")
@@ -129,6 +133,7 @@ def wait_for_line(process, text):
     pytest.fail(f"{text!r} never came: {process.stderr.read()}")
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_run_active_and_prints_the_down_command(workspace):
     workspace.recipe()
     process = workspace.popen("train", "plain", "--yes", "--set", "hang=yes")
@@ -210,6 +215,7 @@ def test_confirmation_without_a_terminal_is_an_error(workspace):
     assert workspace.left() == {}
 
 
+@pytest.mark.slow
 def test_container_run_is_reported_as_not_run(workspace):
     workspace.recipe(environment="{container: {image: 'nvcr.io/nvidia/pytorch:24.12-py3'}}")
     outcome = workspace.json("train", "plain", "--yes")

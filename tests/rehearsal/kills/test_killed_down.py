@@ -18,7 +18,6 @@ def test_uninterrupted_down_makes_every_kind_of_deletion_call(down_points):
     assert down_points.actions >= {"DeleteFleets", "DeleteLaunchTemplate", "DeleteSecurityGroup", "DeleteRole"}
 
 
-@pytest.mark.main_path
 @pytest.mark.parametrize("point", ["DeleteFleets#1 before", "DeleteFleets#1 effect", "DeleteRole#1 effect"])
 def test_repeated_down_after_kill_in_each_stage_leaves_nothing(sandbox, down_points, point):
     assert point in down_points.all

@@ -28,7 +28,6 @@ def kill_train_then_down(sandbox, point):
     assert all(run.ended_at or run.ranks == {} for run in RecordStore(sandbox.home).runs()), point
 
 
-@pytest.mark.main_path
 @pytest.mark.parametrize("point", ["CreateFleet#1 effect", "DeleteFleets#1 before"])
 def test_down_after_train_killed_at_fleet_calls_leaves_nothing(real_node_pool, train_points, point):
     assert point in train_points.all

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.main_path, pytest.mark.system]
+pytestmark = pytest.mark.system
 
 
 def test_rank_ignoring_sigterm_is_killed_after_grace_period(make_gang) -> None:

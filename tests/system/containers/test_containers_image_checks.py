@@ -17,7 +17,7 @@ def reject_login(region):
     raise UsageError(f"the image is in ECR in {region}, but no AWS credentials are available")
 
 
-pytestmark = [pytest.mark.main_path, pytest.mark.system]
+pytestmark = pytest.mark.system
 MINE, OTHER = ("amd64", "arm64") if platform.machine() == "x86_64" else ("arm64", "amd64")
 
 

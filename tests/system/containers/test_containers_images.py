@@ -14,7 +14,7 @@ from cloudgpu.node.agent.containers.docker_api import DockerApi, DockerEndpoint
 from cloudgpu.node.agent.untrusted_data import AgentError
 from cloudgpu.run.registry_logins import RegistryLogin
 
-pytestmark = [pytest.mark.main_path, pytest.mark.system]
+pytestmark = pytest.mark.system
 OTHER = "arm64" if platform.machine() == "x86_64" else "amd64"
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.hosts.lab import Host, Lab, Spec, lab
 from tests.system.hosts.callers import Caller, leftovers
 
-pytestmark = [pytest.mark.main_path, pytest.mark.system]
+pytestmark = pytest.mark.system
 PLACE = "10.77.0.1:5000"
 USER, PASSWORD = "$oauthtoken", f"it's-{secrets.token_hex(8)}"
 ENGINE = (

@@ -14,7 +14,7 @@ from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.containers import container_name
 from cloudgpu.launch.environment import gang_port
 
-pytestmark = [pytest.mark.main_path, pytest.mark.system]
+pytestmark = pytest.mark.system
 OPEN = {"memlock": None}
 """This engine may not raise the limit, like most that run inside a container themselves."""
 FINDS = """
@@ -45,6 +45,7 @@ def ready(gang, job, until, rank=0):
     until(lambda: gang.log(job, rank), lambda log: "ready" in log)
 
 
+@pytest.mark.main_path
 def test_ranks_receive_environment_data_and_secrets(cluster, base):
     gang = cluster(2)
     data = gang.root / "data"
@@ -70,6 +71,7 @@ def test_ranks_receive_environment_data_and_secrets(cluster, base):
         assert not path.is_file() or b"s3cret" not in path.read_bytes(), path
 
 
+@pytest.mark.main_path
 def test_failed_rank_ends_other_ranks_and_containers(cluster, base):
     gang = cluster(2)
     job = gang.job({"image": base, **OPEN}, "test $RANK = 0 || { echo bad >&2; exit 3; }\nsleep 60")

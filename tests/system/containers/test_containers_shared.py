@@ -7,7 +7,7 @@ import pytest
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.ssh.keys import generate_certificate
 
-pytestmark = [pytest.mark.main_path, pytest.mark.system]
+pytestmark = pytest.mark.system
 
 
 def pulled(registry, docker, load_image, name: str) -> str:

@@ -16,7 +16,7 @@ from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
 from tests.system.data.conftest import served
 
-pytestmark = [pytest.mark.main_path, pytest.mark.system]
+pytestmark = pytest.mark.system
 
 MIB = 1 << 20
 

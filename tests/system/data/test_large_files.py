@@ -11,7 +11,7 @@ import pytest
 from cloudgpu.node.agent.fetch import download, partial_files
 from cloudgpu.node.agent.untrusted_data import AgentError
 
-pytestmark = [pytest.mark.main_path, pytest.mark.system]
+pytestmark = pytest.mark.system
 
 MIB = 1 << 20
 CONTENT = os.urandom(MIB) * 40 + b"the end"
