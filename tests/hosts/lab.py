@@ -139,19 +139,29 @@ class Lab:
 
     def client(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None,
-        check: bool = True, stdin: str = "", timeout: float = 120,
+        check: bool = True, stdin: str = "", timeout: float = 120, popen: type[subprocess.Popen] = subprocess.Popen,
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """Run a client command in the network of the hosts."""
-        return subprocess.run(
-            self.client_argv(argv), env=None if env is None else dict(env), cwd=cwd, check=check, input=stdin,
-            capture_output=True, text=True, timeout=timeout,
-        )  # fmt: skip
+        with popen(
+            self.client_argv(argv), env=None if env is None else dict(env), cwd=cwd, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            try:
+                out, err = process.communicate(stdin, timeout=timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
+        if check:
+            done.check_returncode()
+        return done
 
     def start_client(
-        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
-    ) -> subprocess.Popen[str]:
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None,
+        popen: type[subprocess.Popen] = subprocess.Popen,
+    ) -> subprocess.Popen[str]:  # fmt: skip
         """Start a client command in the network of the hosts. The caller must stop it."""
-        return subprocess.Popen(
+        return popen(
             self.client_argv(argv), env=None if env is None else dict(env), cwd=cwd, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip

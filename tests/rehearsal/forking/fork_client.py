@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +20,42 @@ _socket: list[str] = []
 _real_posix_spawn = os.posix_spawn
 
 
-def _forked_module(command: Any) -> str:
-    """Return which of the forked modules a command line runs, or an empty string."""
+@dataclass(frozen=True)
+class _Command:
+    """A command line that the fork server can run: one of the forked modules, or a program after `-c`.
+
+    Attributes:
+        network: Path of the network namespace that `nsenter` enters first; empty for that of the caller.
+    """
+
+    module: str
+    argv: tuple[str, ...]
+    network: str = ""
+
+
+def _forked_command(command: Any) -> _Command | None:
+    """Return the command that the fork server runs, or None if the command line starts another program."""
     if not isinstance(command, (list, tuple)) or len(command) < 3:
-        return ""
-    return command[2] if (command[0], command[1]) == (sys.executable, "-m") and command[2] in FORKED_MODULES else ""
+        return None
+    words = [os.fspath(part) for part in command]
+    network = ""
+    if words[0] == "nsenter" and words[1].startswith("--net=") and words[2] == "--":
+        network, words = words[1].removeprefix("--net="), words[3:]
+    if len(words) < 3 or words[0] != sys.executable:
+        return None
+    if (words[1] == "-m" and words[2] in FORKED_MODULES) or (words[1] == "-c" and network):
+        return _Command(words[2] if words[1] == "-m" else "-c", tuple(words[3 if words[1] == "-m" else 2 :]), network)
+    return None
 
 
 def _request_fork(
-    command: list[Any], streams: list[int], env: Any, cwd: Any, *, new_session: bool
+    command: _Command, streams: list[int], env: Any, cwd: Any, *, new_session: bool
 ) -> tuple[int, socket.socket]:
     """Return the process ID, and the connection on which the server sends the exit status."""
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     peer.connect(_socket[0])
     request = {
-        "module": command[2],
-        "argv": [os.fspath(part) for part in command[3:]],
+        **asdict(command),
         "cwd": os.fspath(cwd or Path.cwd()),
         "env": dict(os.environ if env is None else env),
         "new_session": new_session,
@@ -49,13 +70,14 @@ class ForkedPopen(subprocess.Popen):
     _peer: socket.socket | None = None
 
     def _execute_child(self, args: Any, *more: Any) -> None:
-        if not (_socket and _forked_module(args)):
+        command = _forked_command(args) if _socket else None
+        if command is None:
             return super()._execute_child(args, *more)
         cwd, env = more[4], more[5]
         pipes = more[9:15]
         p2cread, _, _, c2pwrite, _, errwrite = pipes
         streams = [number if pipe == -1 else pipe for number, pipe in ((0, p2cread), (1, c2pwrite), (2, errwrite))]
-        self.pid, self._peer = _request_fork(args, streams, env, cwd, new_session=more[20])
+        self.pid, self._peer = _request_fork(command, streams, env, cwd, new_session=more[20])
         self._child_created = True
         self._close_pipe_fds(*pipes)
         return None
@@ -86,7 +108,8 @@ def _posix_spawn(
     path: Any, command: list[Any], env: Any, *, file_actions: Any = (), setsid: bool = False, **more: Any
 ) -> int:
     """Fork our own modules from the fork server, and pass all other programs to the real `os.posix_spawn`."""
-    if not _forked_module(command):
+    forked = _forked_command(command)
+    if forked is None:
         return _real_posix_spawn(path, command, env, file_actions=file_actions, setsid=setsid, **more)
     streams, opened = [0, 1, 2], []
     for kind, first, *rest in file_actions:
@@ -95,7 +118,7 @@ def _posix_spawn(
             opened.append(streams[first])
         else:
             streams[rest[0]] = first
-    pid, peer = _request_fork(command, streams, env, None, new_session=setsid)
+    pid, peer = _request_fork(forked, streams, env, None, new_session=setsid)
     peer.close()
     for descriptor in opened:
         os.close(descriptor)

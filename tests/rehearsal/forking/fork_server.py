@@ -1,14 +1,15 @@
 """A fork server for commands, rehearsal servers and node hosts: a process that has already imported their modules.
 
 `python fork_server.py SOCKET` listens on a Unix socket. A request is one packet on its own connection: JSON `{"module",
-"argv", "cwd", "env", "new_session"}`, with standard input, output and error as descriptors. The first response is
-`{"pid"}`, and the second, after the process has exited, is `{"status"}`, negative for a signal. A forked process
-behaves like `python -m MODULE`, with the same `main`, environment, streams, signal handlers and exit, but starts about
-a second faster.
+"argv", "network", "cwd", "env", "new_session"}`, with standard input, output and error as descriptors. The first
+response is `{"pid"}`, and the second, after the process has exited, is `{"status"}`, negative for a signal. A forked
+process behaves like `python -m MODULE`, with the same `main`, environment, streams, signal handlers and exit, but
+starts about a second faster. With the module `-c`, it behaves like `python -c PROGRAM`.
 """
 
 import atexit
 import contextlib
+import ctypes
 import fcntl
 import functools
 import importlib
@@ -32,6 +33,7 @@ ENTRY_POINTS = {
     "cloudgpu.rehearsal.server": ("cloudgpu.rehearsal.server.main", "main"),
     "cloudgpu.rehearsal.nodes.host": ("cloudgpu.rehearsal.nodes.host", "main"),
 }
+CLONE_NEWNET = 0x40000000
 DEFAULT_SIGNALS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
 _MAX_PACKET_BYTES = 1 << 20
 
@@ -100,7 +102,7 @@ class ForkServer:
             peer.send(json.dumps({"status": status}).encode())
 
 
-def run_module(streams, *, path, module, argv, cwd, env, new_session):
+def run_module(streams, *, path, module, argv, network, cwd, env, new_session):
     """Run a module in this process as a new interpreter would, and exit."""
     code = 70
     try:
@@ -118,9 +120,15 @@ def run_module(streams, *, path, module, argv, cwd, env, new_session):
         os.environ.clear()
         os.environ.update(env)
         os.chdir(cwd)
+        if network:
+            enter_network(network)
         reopen_streams()
         # The processes that it starts are forked too. This folder is on the path of `python fork_server.py`.
         importlib.import_module("fork_client").use_fork_server(path)
+        if module == "-c":
+            sys.argv = ["-c", *argv[1:]]
+            exec(compile(argv[0], "<string>", "exec"), {"__name__": "__main__"})
+            exit_interpreter(0)
         sys.argv = [module, *argv]
         main_module, name = ENTRY_POINTS[module]
         main = getattr(sys.modules[main_module], name)
@@ -131,6 +139,13 @@ def run_module(streams, *, path, module, argv, cwd, env, new_session):
         traceback.print_exc()
         code = 1
     exit_interpreter(code)
+
+
+def enter_network(path):
+    """Enter a network namespace as `nsenter --net=PATH` does. `os.setns` needs Python 3.12."""
+    with Path(path).open() as namespace:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
 
 
 def reopen_streams():

@@ -90,6 +90,7 @@ class Caller:
         owner: Owner of the clusters.
         user: Login user on the hosts.
         pinned: Whether the inventory contains the host keys.
+        popen: Class that starts the processes of commands.
     """
 
     lab: Lab
@@ -97,6 +98,7 @@ class Caller:
     owner: str
     user: str = "lab"
     pinned: bool = True
+    popen: type[subprocess.Popen] = subprocess.Popen
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -134,7 +136,9 @@ class Caller:
 
     def run(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         """Run a command and check its exit code."""
-        done = self.lab.client(self.argv(*words), env=self.environment(), cwd=self.folder, check=False)
+        done = self.lab.client(
+            self.argv(*words), env=self.environment(), cwd=self.folder, check=False, popen=self.popen
+        )
         assert done.returncode == code, f"{' '.join(words)} exited with {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 

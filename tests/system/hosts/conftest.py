@@ -1,5 +1,6 @@
 """Users of the simulated hosts, and a check that no test leaves anything on a host."""
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,21 +8,22 @@ import pytest
 
 from tests.hosts.fixtures import lab_hosts
 from tests.hosts.lab import Lab
+from tests.rehearsal.conftest import popen_class
 from tests.system.hosts.callers import Caller, leftovers, remove_leftovers
 
-__all__ = ["lab_hosts"]
+__all__ = ["lab_hosts", "popen_class"]
 
 
 @pytest.fixture
-def lea(lab_hosts: Lab, tmp_path: Path) -> Caller:
+def lea(lab_hosts: Lab, tmp_path: Path, popen_class: type[subprocess.Popen]) -> Caller:
     """User who logs in as `lab`."""
-    return Caller(lab_hosts, tmp_path / "lea", "lea")
+    return Caller(lab_hosts, tmp_path / "lea", "lea", popen=popen_class)
 
 
 @pytest.fixture
-def ana(lab_hosts: Lab, tmp_path: Path) -> Caller:
+def ana(lab_hosts: Lab, tmp_path: Path, popen_class: type[subprocess.Popen]) -> Caller:
     """Another user of the same hosts, who logs in as `ana`."""
-    return Caller(lab_hosts, tmp_path / "ana", "ana", user="ana")
+    return Caller(lab_hosts, tmp_path / "ana", "ana", user="ana", popen=popen_class)
 
 
 @pytest.fixture(autouse=True)

@@ -84,7 +84,7 @@ def route_through(caller: Caller, relay: Relay, host: Host) -> None:
 def start(caller: Caller, words: str, program: str = RUN_COMMAND) -> subprocess.Popen[str]:
     """Start a command."""
     argv = [sys.executable, "-c", program, *words.split()]
-    return caller.lab.start_client(argv, env=caller.environment(), cwd=caller.folder)
+    return caller.lab.start_client(argv, env=caller.environment(), cwd=caller.folder, popen=caller.popen)
 
 
 def wait(process: subprocess.Popen[str], within_s: float = TIME_LIMIT_S) -> tuple[int, str]:
@@ -107,7 +107,8 @@ def run_all(caller: Caller, commands: Sequence[str]) -> dict[str, tuple[int, str
     """Run commands one after the other in one process, and check the duration of each."""
     argv = [sys.executable, "-c", RUN_COMMANDS, *commands]
     _, text = wait(
-        caller.lab.start_client(argv, env=caller.environment(), cwd=caller.folder), TIME_LIMIT_S * len(commands)
+        caller.lab.start_client(argv, env=caller.environment(), cwd=caller.folder, popen=caller.popen),
+        TIME_LIMIT_S * len(commands),
     )
     results = json.loads(text)
     slow = [words for words, (_, _, seconds) in zip(commands, results, strict=True) if seconds > TIME_LIMIT_S]

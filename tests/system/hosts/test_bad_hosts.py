@@ -61,7 +61,7 @@ def test_hosts_check_reports_unreachable_and_untrusted_hosts(lea: Caller, lab_ho
 
 def test_unknown_host_key_is_never_trusted_automatically(lea: Caller, lab_hosts: Lab):
     green = lab_hosts["green"]
-    stranger = Caller(lab_hosts, lea.folder, "lea", pinned=False)
+    stranger = Caller(lab_hosts, lea.folder, "lea", pinned=False, popen=lea.popen)
     before = stranger.inventory.read_text()
     unknown, asked, wrong = stranger.run_all(
         "hosts check green",

@@ -139,7 +139,14 @@ def shortened(caller: Caller, words: str) -> tuple[int, str]:
     """Run a command with short time limits and return its exit code and output."""
     argv = [sys.executable, "-c", SHORTENED, *words.split()]
     began = time.monotonic()
-    done = caller.lab.client(argv, env=caller.environment(), cwd=caller.folder, check=False, timeout=LONGEST_S)
+    done = caller.lab.client(
+        argv,
+        env=caller.environment(),
+        cwd=caller.folder,
+        check=False,
+        timeout=LONGEST_S,
+        popen=caller.popen,
+    )
     assert time.monotonic() - began < LONGEST_S
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
     return done.returncode, done.stdout + done.stderr
