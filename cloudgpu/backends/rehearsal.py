@@ -1,4 +1,8 @@
-"""The backend of the rehearsal cloud: the AWS backend, connected to an endpoint on this machine that simulates AWS."""
+"""The backend of the rehearsal cloud: the AWS backend, connected to an endpoint on this machine that simulates AWS.
+
+A command starts the cloud's server when it first uses the account (`AwsBackend.cloud`): `train` and `up` do so while
+they plan, before they ask for confirmation. `cloudgpu/rehearsal/__init__.py` describes what the server does.
+"""
 
 from __future__ import annotations
 
