@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.app.runs.lost_nodes import Interruptions, UnreachableNodes, describe_notice, has_checkpoint, what_is_lost
+from cloudgpu.app.runs.lost_nodes import SpotNotices, UnreachableNodes, describe_notice, has_checkpoint, what_is_lost
 from cloudgpu.errors import AuthError, BadRequestError, CloudError, ConnectError
 from cloudgpu.run.agent_messages import SpotNotice
 from cloudgpu.state.run_records import RunRecord
@@ -206,8 +206,8 @@ def test_announced_interruption_says_when_the_node_ends_and_what_becomes_of_chec
 
 def test_announced_interruption_is_shown_once_for_each_node(workspace):
     run = RunRecord("r-1", "demo", "q", "r.yaml", "ann", "", "aws", AT)
-    interruptions = Interruptions(workspace.context, run)
+    spot_notices = SpotNotices(workspace.context, run)
     for node in (0, 1, 0, 1, 0):
-        interruptions.add(SpotNotice(node, "terminate", AT))
+        spot_notices.add(SpotNotice(node, "terminate", AT))
     assert [note.node for note in workspace.heard] == [0, 1]
     assert not any(note.detail for note in workspace.heard)  # so it stays on the terminal
