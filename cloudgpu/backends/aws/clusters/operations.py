@@ -73,7 +73,7 @@ class CloudClusters(ClusterOperations):
     ) -> ProvisionedCluster:
         """Create a cluster, or verify that the existing one matches the plan, as `reuse` does."""
         provisioning = Provisioning(self.context, requester)
-        return provisioning.up(plan, name, run_id=run_id, keep_on_failure=keep_on_failure, retry_s=retry_s)
+        return provisioning.create(plan, name, run_id=run_id, keep_on_failure=keep_on_failure, retry_s=retry_s)
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
         """Verify a running cluster, and allow the caller's address and the S3 locations of the plan's recipe."""

@@ -16,7 +16,7 @@ TROUBLE = ConnectError("no route to host")
 
 @pytest.fixture
 def silence(workspace, make):
-    record = workspace.provisioning.up(make.plan(make.candidate()), "demo").record
+    record = workspace.provisioning.create(make.plan(make.candidate()), "demo").record
     workspace.heard.clear()
     run = RunRecord("r-1", "demo", "quickstart", "", "ann", "", "rehearsal", workspace.clock.now())
     nodes = workspace.cloud.inventory(record, record.placement.instance_ids, None).nodes
@@ -89,7 +89,7 @@ def test_nodes_are_queried_even_without_a_cluster_record(workspace, silence):
 
 def test_lost_spot_node_names_interruption_loss_and_next_command(workspace, make):
     workspace.cloud.stored = {"s3://b/r-1": 1}
-    record = workspace.provisioning.up(make.plan(make.candidate(market="spot")), "demo").record
+    record = workspace.provisioning.create(make.plan(make.candidate(market="spot")), "demo").record
     (node, _) = workspace.cloud.inventory(record, record.placement.instance_ids, None).nodes
     workspace.cloud.alive[node.instance_id] = "terminated"
     resolved = {"resources": {"market": "spot"}, "checkpoint": {"path": "c", "to": "s3://b/{run}"}}
