@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.backends.aws.clusters.create import reuse_cluster
-from cloudgpu.backends.aws.clusters.launch_attempt import program_choices, record_with_candidate
+from cloudgpu.backends.aws.clusters.launch_attempt import program_settings_for, record_with_candidate
 from cloudgpu.backends.lifecycle.launch_request import Requester, new_record
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import (
@@ -82,8 +82,8 @@ def test_tags_of_the_recipe_and_the_settings_reach_the_program(workspace, make, 
     plan = replace(plan, recipe=plan.recipe.model_copy(update={"tags": recipe}))
     requester = Requester("ann", "vision", KEY)
     record = new_record(workspace.cloud, plan, "demo", requester, "", workspace.clock.now())
-    chosen = program_choices(plan.recipe, {"tags": settings})
-    config = at_candidate(record, plan, plan.candidates[0], chosen).placement.config
+    program_settings = program_settings_for(plan.recipe, {"tags": settings})
+    config = at_candidate(record, plan, plan.candidates[0], program_settings).placement.config
     assert (json.loads(config["tags"]) if "tags" in config else None) == expected
 
 
@@ -92,7 +92,7 @@ def test_too_many_tags_together_are_an_error(workspace, make):
     plan = replace(plan, recipe=plan.recipe.model_copy(update={"tags": {f"a{index}": "" for index in range(20)}}))
     existing = {"tags": json.dumps({f"b{index}": "" for index in range(20)})}
     with pytest.raises(UsageError, match="the tags of the settings and the recipe: 40 tags"):
-        program_choices(plan.recipe, existing)
+        program_settings_for(plan.recipe, existing)
 
 
 def test_up_waits_for_capacity_block_start_before_recording(workspace, make):
