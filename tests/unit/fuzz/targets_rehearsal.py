@@ -208,7 +208,7 @@ def _control(body: bytes) -> None:
     ):
         target = f"/_cloudgpu/{name}"
         headers = Headers({HEADER: sign_call("secret", method, target, body)})
-        answer = control.answer(HttpRequest(method, target, headers, body))
+        answer = control.handle(HttpRequest(method, target, headers, body))
         assert answer.status in (200, 400)
         json.loads(answer.body)
 
