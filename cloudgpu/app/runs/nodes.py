@@ -84,10 +84,12 @@ class RunNodes:
         self._hosts = ExitStack()
         self._agents: list[Agent] = []
         self._inventory = Inventory("", ())
-        # Whether this command started the ranks: then a main service that does not become ready fails the run.
-        self._started = False
-        # Whether this command stops the run: then its services are not opened again for the last lines of output.
-        self._stopping = False
+        self._started = (
+            False  # if this command started the ranks, a main service that is not ready in time fails the run
+        )
+        self._stopping = (
+            False  # if this command stops the run, its services are not opened for the last lines of output
+        )
 
     def __enter__(self) -> "RunNodes":
         return self
