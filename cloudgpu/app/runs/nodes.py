@@ -84,12 +84,8 @@ class RunNodes:
         self._hosts = ExitStack()
         self._agents: list[Agent] = []
         self._inventory = Inventory("", ())
-        self._started = (
-            False  # if this command started the ranks, a main service that is not ready in time fails the run
-        )
-        self._stopping = (
-            False  # if this command stops the run, its services are not opened for the last lines of output
-        )
+        self._started = False  # by this command: then a main service that is not ready in time fails the run
+        self._stopping = False  # by this command: then the services are not opened for the last lines of output
 
     def __enter__(self) -> "RunNodes":
         return self
