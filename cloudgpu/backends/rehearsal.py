@@ -1,4 +1,8 @@
-"""The backend of the rehearsal cloud: the AWS backend, connected to an endpoint on this machine that simulates AWS."""
+"""The backend of the rehearsal cloud: the AWS backend, connected to an endpoint on this machine that simulates AWS.
+
+A command starts the cloud's server when it first uses the account (`AwsBackend.cloud`): `train` and `up` do so while
+they plan, before they ask for confirmation. `cloudgpu/rehearsal/__init__.py` describes what the server does.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +36,14 @@ def connect_rehearsal(environment: BackendEnvironment) -> AwsAccount:
     cloud = start_rehearsal(environment)
     connection = CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
 
-    def reach(found: Sequence[Instance], _private: Set[str]) -> Mapping[str, tuple[str, int]]:
+    def addresses_of(found: Sequence[Instance], _private: Set[str]) -> Mapping[str, tuple[str, int]]:
         ids = {instance.id for instance in found}
         known = [node for node in nodes(cloud) if node.instance_id in ids]
         return {node.instance_id: (node.address, node.port) for node in known if node.address and node.port}
 
     # The access key identifies the cloud: unlike the port, it is unique to the state home and survives restarts.
     where = CloudTarget("rehearsal", connection, f"rehearsal:{cloud.access_key_id}", environment.environ)
-    return AwsAccount(where, reach, environment.settings, environment.clock, environment.calls)
+    return AwsAccount(where, addresses_of, environment.settings, environment.clock, environment.calls)
 
 
 def start_rehearsal(environment: BackendEnvironment) -> RehearsalClient:

@@ -78,7 +78,7 @@ def stack_config(  # one argument per program setting; grouping them would only 
     public_key: str,
     ssh_cidr: str,
     disk_gib: int,
-    existing: Mapping[str, str] | None = None,
+    program_settings: Mapping[str, str] | None = None,
     bootstrap: str = "",
     grants: Mapping[str, str] | None = None,
     efa_layout: str = "separate",
@@ -86,11 +86,12 @@ def stack_config(  # one argument per program setting; grouping them would only 
 ) -> dict[str, str]:
     """Return the settings for `Stack.config`.
 
-    `tags_in_call` tells whether the engine tags the instances in the launch call, as the direct engine does. `existing`
-    contains settings from `NAMEABLE`; `grants` contains settings with the permissions of the nodes' role.
+    `program_settings` are settings from `NAMEABLE` that the user chose; `grants` contains settings with the permissions
+    of the nodes' role. `tags_in_call` tells whether the engine tags the instances in the launch call, as the direct
+    engine does.
     """
-    chosen = {key: value for key, value in (existing or {}).items() if value}
-    unknown = sorted(set(chosen) - NAMEABLE)
+    program_settings = {key: value for key, value in (program_settings or {}).items() if value}
+    unknown = sorted(set(program_settings) - NAMEABLE)
     if unknown:
         message = f"the cluster program has no setting {', '.join(unknown)}"
         raise UsageError(message, hint=f"use one of {', '.join(sorted(NAMEABLE))}")
@@ -99,7 +100,7 @@ def stack_config(  # one argument per program setting; grouping them would only 
         "reservation": candidate.reservation,
         "efaLayout": efa_layout if candidate.efa_interfaces > 1 else "",
         "tagsInCall": "true" if tags_in_call else "",
-        "chosenSubnetId": "" if (existing or {}).get("subnetId") else candidate.subnet,
+        "chosenSubnetId": "" if program_settings.get("subnetId") else candidate.subnet,
         "bootstrap": bootstrap,
         **(grants or {}),
     }
@@ -120,7 +121,7 @@ def stack_config(  # one argument per program setting; grouping them would only 
         "diskGib": str(disk_gib),
         "efaInterfaces": str(candidate.efa_interfaces),
     }
-    return {**config, **chosen, **{key: value for key, value in derived.items() if value}}
+    return {**config, **program_settings, **{key: value for key, value in derived.items() if value}}
 
 
 def cluster_program_config(settings: Settings) -> dict[str, str]:

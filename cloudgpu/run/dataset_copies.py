@@ -69,7 +69,7 @@ class S3Service:
 Files = Callable[["Data"], Sequence[RemoteFile]]
 """Function that lists a dataset's files with fresh URLs."""
 
-Services = Callable[[str], S3Service]
+BucketServices = Callable[[str], S3Service]
 """Function that returns the S3 service for a bucket URL."""
 
 
@@ -88,7 +88,7 @@ class DistributionSettings:
 
     base: Path
     files: Files
-    services: Services
+    bucket_service: BucketServices
     report: Report
 
 

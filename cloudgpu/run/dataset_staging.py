@@ -162,7 +162,7 @@ def _remove(dataset: Data, agent: Agent) -> None:
 def _mount(dataset: Data, job: Job, agents: Sequence[Agent], way: DistributionSettings) -> None:
     source = source_of(dataset.source)
     way.report(Note(f"data {dataset.name}: mounting {dataset.source} at {dataset.to} on {_where(agents)}", detail=True))
-    service = way.services(dataset.source) if source.kind == "s3" else S3Service()
+    service = way.bucket_service(dataset.source) if source.kind == "s3" else S3Service()
 
     def mount(agent: Agent) -> None:
         agent.ask("mount", mount_request(dataset, job.run_id, agent, service), _progress_relay(agent, way.report))

@@ -58,11 +58,11 @@ class LogFolder:
 
 @dataclass(frozen=True)
 class RankLine:
-    """A line of a rank's output. `alone` means that the run has no other rank."""
+    """A line of a rank's output. `single_rank` means that the run has no other rank."""
 
     rank: int
     text: str
-    alone: bool = False
+    single_rank: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,18 +72,18 @@ class RankOutput:
     Attributes:
         rank: The rank.
         lines: Its lines.
-        alone: Whether the run has no other rank.
+        single_rank: Whether the run has no other rank.
         written_at: Time by which the lines were written, at most a second after it; None if it is unknown.
     """
 
     rank: int
     lines: tuple[str, ...]
-    alone: bool = False
+    single_rank: bool = False
     written_at: datetime | None = None
 
     def each(self) -> Iterator[RankLine]:
         """Yield the lines one by one."""
-        return (RankLine(self.rank, line, self.alone) for line in self.lines)
+        return (RankLine(self.rank, line, self.single_rank) for line in self.lines)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,14 @@ from cloudgpu.node.dataset_mounts import s3_endpoint
 from cloudgpu.recipe.schema import Checkpoint, Data, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import FINISH_UPLOAD, START_UPLOAD, Agent, count_field, run_on_agents
-from cloudgpu.run.dataset_copies import DistributionSettings, Files, RemoteFile, S3Service, Services, download_files_to
+from cloudgpu.run.dataset_copies import (
+    BucketServices,
+    DistributionSettings,
+    Files,
+    RemoteFile,
+    S3Service,
+    download_files_to,
+)
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.fanout import run_on_all
@@ -76,7 +83,7 @@ def restore(job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int
     return sum(run_on_agents(agents, fetch).values())
 
 
-def start_checkpoint_upload(job: Job, agents: Sequence[Agent], services: Services) -> None:
+def start_checkpoint_upload(job: Job, agents: Sequence[Agent], bucket_service: BucketServices) -> None:
     """Start a process on the head node that uploads the checkpoint directory to S3 while the ranks run."""
     to, checkpoint = checkpoint_destination(job.recipe, job.run_id), job.recipe.checkpoint
     head = next((agent for agent in agents if agent.host.node.index == 0), None)
@@ -84,7 +91,8 @@ def start_checkpoint_upload(job: Job, agents: Sequence[Agent], services: Service
         return
     source = f"{job.workdir(head.home)}/{checkpoint.path}"
     head.ask(
-        START_UPLOAD, {"run_dir": job.run_dir(head.home), "source": source, **bucket_request(to, head, services(to))}
+        START_UPLOAD,
+        {"run_dir": job.run_dir(head.home), "source": source, **bucket_request(to, head, bucket_service(to))},
     )
 
 
@@ -137,12 +145,12 @@ def outputs_destination(recipe: Recipe, run_id: str) -> str:
     return (recipe.outputs_to or "").replace("{run}", run_id)
 
 
-def start_uploads(job: Job, agents: Sequence[Agent], services: Services) -> None:
+def start_uploads(job: Job, agents: Sequence[Agent], bucket_service: BucketServices) -> None:
     """Start a process on every node that uploads the node's outputs to S3 after the run."""
     to = outputs_destination(job.recipe, job.run_id)
     if not to:
         return
-    service = services(to)
+    service = bucket_service(to)
 
     def start_upload(agent: Agent) -> None:
         index = agent.host.node.index

@@ -26,7 +26,7 @@ from cloudgpu.run.containers import (
     node_run_paths,
     provide_image,
 )
-from cloudgpu.run.dataset_copies import DistributionSettings, Files, Services, aws_s3_service
+from cloudgpu.run.dataset_copies import BucketServices, DistributionSettings, Files, aws_s3_service
 from cloudgpu.run.dataset_staging import provide_dataset
 from cloudgpu.run.job import Job
 from cloudgpu.run.local_files import data_within, file_named_by, with_files, without_data
@@ -222,7 +222,7 @@ class Staged:
     images: Mapping[int, NodeImage] = field(default_factory=dict)
 
 
-def stage(
+def stage_job(
     job: Job,
     agents: Sequence[Agent],
     files: Files,
@@ -230,7 +230,7 @@ def stage(
     report: Report,
     *,
     sent_bytes: int = 0,
-    services: Services = aws_s3_service,
+    bucket_service: BucketServices = aws_s3_service,
     secrets: Mapping[str, str] = NO_SECRETS,
 ) -> Staged:
     """Restore the checkpoint, copy or mount the datasets, build the environment, and run the recipe's setup.
@@ -240,7 +240,7 @@ def stage(
     Call `send_workdir` first. `sent_bytes` is its result and becomes part of the returned value. `secrets` are the
     values of the recipe's secrets, for the setup.
     """
-    way = DistributionSettings(base, files, services, report)
+    way = DistributionSettings(base, files, bucket_service, report)
     restore(job, agents, way)
     data_bytes = sum(provide_dataset(dataset, job, agents, way) for dataset in job.recipe.data)
     digest = setup_digest(job.recipe, base) if job.recipe.environment.container is None else ""
@@ -261,7 +261,7 @@ def stage_images(
     login: RegistryLogin | None = None,
     secrets: Mapping[str, str] = NO_SECRETS,
 ) -> Staged:
-    """Provide the recipe's image on every node and run the recipe's setup in it. Call `stage` first.
+    """Provide the recipe's image on every node and run the recipe's setup in it. Call `stage_job` first.
 
     Does nothing if the recipe has no container, or the nodes are simulated and cannot run containers.
     """

@@ -285,7 +285,7 @@ def read_stored_output(
                 yield RankOutput(selected, lines, len(ranks) == 1, written_at)
         else:
             for lines in logs.blocks(selected, start):
-                yield RankOutput(selected, lines, alone=len(ranks) == 1)
+                yield RankOutput(selected, lines, single_rank=len(ranks) == 1)
 
 
 def _start_since(logs: LogStore, record: RunRecord, rank: int, since: datetime) -> int:

@@ -35,23 +35,23 @@ _URL_LIFE_S = 6 * 3600
 _SHOWN = 100
 
 
-def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Backend) -> int:
+def put_rehearsal_objects(recipe: Recipe, base: Path, backend: Backend) -> int:
     """Upload the objects of the recipe's `rehearsal` section to the simulated buckets. Return the number of bytes sent.
 
     Raises:
         RecipeError: A source is not a directory.
         CloudError: The rehearsal endpoint rejected a request.
     """
-    if recipe.rehearsal is None or not is_simulated(cloud.target):
+    if recipe.rehearsal is None or not is_simulated(backend.target):
         return 0
     objects = {url: source for url, source in recipe.rehearsal.objects.items() if url.startswith("s3://")}
     for source in objects.values():
         if not (base / source).is_dir():
             raise RecipeError(f"rehearsal.objects: {base / source} is not a directory")
-    return sum(cloud.put_objects(url, base / source) for url, source in objects.items())
+    return sum(backend.put_objects(url, base / source) for url, source in objects.items())
 
 
-def dataset_lister(cloud: Backend, base: Path) -> Files:
+def dataset_lister(backend: Backend, base: Path) -> Files:
     """Return a function that lists a dataset's files with their known checksums and, for S3, presigned URLs.
 
     The function also verifies the checksums of local files, because the upload does not verify them.
@@ -62,7 +62,7 @@ def dataset_lister(cloud: Backend, base: Path) -> Files:
         kind = source_of(dataset.source).kind
         manifest = None if dataset.manifest is None else base / dataset.manifest
         if kind == "s3":
-            found = _with_checksums(dataset, cloud.objects(dataset.source, expires_s=_URL_LIFE_S), manifest)
+            found = _with_checksums(dataset, backend.objects(dataset.source, expires_s=_URL_LIFE_S), manifest)
             _require_restored(dataset, found)
             return found
         if dataset.name not in listed:
@@ -85,7 +85,7 @@ def _require_restored(dataset: Data, files: Sequence[RemoteFile]) -> None:
         )
 
 
-def check_checkpoint(recipe: Recipe, cloud: Backend, files: Files) -> None:
+def check_checkpoint(recipe: Recipe, backend: Backend, files: Files) -> None:
     """Check that the checkpoint to resume from and the buckets for checkpoints and outputs exist.
 
     Raises:
@@ -93,13 +93,13 @@ def check_checkpoint(recipe: Recipe, cloud: Backend, files: Files) -> None:
     """
     list_resume_files(recipe, files)
     for to in filter(None, (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)):
-        _require_bucket(cloud, to.partition("{")[0])
+        _require_bucket(backend, to.partition("{")[0])
 
 
-def _require_bucket(cloud: Backend, url: str) -> None:
+def _require_bucket(backend: Backend, url: str) -> None:
     """Check that a bucket exists. An empty bucket is valid."""
     try:
-        cloud.objects(url, expires_s=1)
+        backend.objects(url, expires_s=1)
     except BadRequestError as err:
         if err.code != NO_SUCH_KEY:
             raise

@@ -102,7 +102,7 @@ class RunFinisher:
         self._context = context
         self._stages = stages
         self._summary = RunSummary(context, stages)
-        self._verdict: RunRecord | None = None
+        self._final_record: RunRecord | None = None
 
     def record_final_status(self, record: RunRecord, followed: FollowResult) -> RunRecord:
         """Record the final status of the ranks.
@@ -110,8 +110,8 @@ class RunFinisher:
         Raises:
             StateError: The run's record cannot be written. `finish_aborted` still reports the final status.
         """
-        self._verdict = with_final_status(record, followed)
-        return self._context.records.save_run(self._verdict)
+        self._final_record = with_final_status(record, followed)
+        return self._context.records.save_run(self._final_record)
 
     def finish(
         self,
@@ -148,7 +148,10 @@ class RunFinisher:
         else:
             # Build the lines before the cluster is deleted, because they describe its current state.
             lost = self._lost(record, collected, cluster)
-            outcome = replace(self._closed(record, kept, tuple(dict.fromkeys((*collected.notes, *lost)))), lost=lost)
+            outcome = replace(
+                self._delete_cluster_and_close_run(record, kept, tuple(dict.fromkeys((*collected.notes, *lost)))),
+                lost=lost,
+            )
         outcome = replace(outcome, skipped=collected.skipped)
         if outcome.lost_nodes:
             outcome = replace(outcome, has_checkpoint=has_checkpoint(outcome.record, self._context.backend))
@@ -217,11 +220,11 @@ class RunFinisher:
         created_by_run = cluster is not None and cluster.identity.run_id == run_id
         asked = end_now if record.ranks else delete_unstarted
         if (active or created_by_run) and asked(describe_run_and_cluster(record, cluster)):
-            return replace(self._ended_as_asked(record, nodes, own=created_by_run), interrupted=True)
+            return replace(self._stop_run_and_finish(record, nodes, own=created_by_run), interrupted=True)
         if active:
             record = self._context.records.save_run(replace(record, state="running", stages=tuple(self._stages.done)))
         elif not record.judged:
-            record = self._ended(replace(record, state="interrupted", reason=_INTERRUPTED))
+            record = self._close_run(replace(record, state="interrupted", reason=_INTERRUPTED))
         kept = "interrupted; the cluster is unchanged" if cluster is not None else ""
         return replace(self._summary.outcome(record, cluster, kept), interrupted=True)
 
@@ -232,20 +235,21 @@ class RunFinisher:
             TeardownError: The cluster that the run created cannot be deleted; the message contains both errors.
         """
         try:
-            self._settle(record, err)
+            self._close_if_unstarted(record, err)
         except CloudGpuError as worse:
             worse.partial_result = self._summary.partial_result(record)
             raise
         err.partial_result = self._summary.partial_result(record)
 
-    def _settle(self, record: RunRecord, err: CloudGpuError) -> None:
+    def _close_if_unstarted(self, record: RunRecord, err: CloudGpuError) -> None:
+        """Close a run that has started no rank, and delete its cluster. Otherwise only extend the hint of the error."""
         record = self._summary.known(record)
         cluster = self._summary.cluster(record)
         if record.ended_at is not None:
             return
         if record.ranks:
             # If the disk is full, the record may lack the final status.
-            add_live_run_hint(err, record if record.judged else self._verdict or record)
+            add_live_run_hint(err, record if record.judged else self._final_record or record)
             _add_hint(err, remaining_cluster_line(cluster) if cluster else "")
             return
         record = replace(record, state="failed", reason=err.message)
@@ -253,13 +257,14 @@ class RunFinisher:
             # Write the record first, because `down` reads the state of the run from the record.
             with contextlib.suppress(StateError):
                 self._context.records.save_run(record)
-            self._end_after(record, cluster, err)
+            self._delete_new_cluster(record, cluster, err)
         finally:
             # A full disk must not hide the error that aborted the run.
             with contextlib.suppress(StateError, LedgerError):
-                self._ended(record)
+                self._close_run(record)
 
-    def _end_after(self, record: RunRecord, cluster: ClusterRecord | None, err: CloudGpuError) -> None:
+    def _delete_new_cluster(self, record: RunRecord, cluster: ClusterRecord | None, err: CloudGpuError) -> None:
+        """Delete the cluster that the aborted run created, unless it is kept. Extend the hint of the error."""
         if cluster is None or cluster.identity.run_id != record.run_id or isinstance(err, TeardownError):
             return
         if record.keep or record.keep_on_failure:
@@ -272,15 +277,16 @@ class RunFinisher:
             raise failed_cleanup_error(cluster.name, err, failure) from err
         err.hint = hint_after_deletion(err.hint, cluster.name)
 
-    def _ended_as_asked(self, record: RunRecord, nodes: RunNodes, *, own: bool) -> RunOutcome:
+    def _stop_run_and_finish(self, record: RunRecord, nodes: RunNodes, *, own: bool) -> RunOutcome:
+        """Stop the ranks or, if none was started, cancel the run. Then finish the run."""
         followed = None
         if record.ranks and not record.judged:
-            record, followed = self._stopped(record, nodes)
+            record, followed = self._stop_ranks(record, nodes)
         elif not record.judged:
             record = self._context.records.save_run(replace(record, state="cancelled", reason=_INTERRUPTED))
         return self.finish(record, nodes if record.ranks else None, followed, insist=own)
 
-    def _stopped(self, record: RunRecord, nodes: RunNodes) -> tuple[RunRecord, FollowResult | None]:
+    def _stop_ranks(self, record: RunRecord, nodes: RunNodes) -> tuple[RunRecord, FollowResult | None]:
         """Stop the ranks and read their last lines, if the nodes are reachable."""
         followed = None
         try:
@@ -308,27 +314,28 @@ class RunFinisher:
         )
         return next((text for holds, text in reasons if holds), "")
 
-    def _closed(self, record: RunRecord, kept: str, notes: tuple[str, ...]) -> RunOutcome:
+    def _delete_cluster_and_close_run(self, record: RunRecord, kept: str, notes: tuple[str, ...]) -> RunOutcome:
         """Delete the cluster unless it is kept, then close the run. If the deletion fails, report it in the outcome."""
         cluster = self._summary.cluster(record)
         failure: CloudGpuError | None = None
-        ended: DeletionResult | None = None
+        deleted: DeletionResult | None = None
         if cluster is not None and not kept:
             try:
                 with self._stages.stage("down"):
-                    ended = delete_or_wait(self._context, cluster)
+                    deleted = delete_or_wait(self._context, cluster)
             except CloudGpuError as err:
                 failure = err
-        record = self._ended(record)
+        record = self._close_run(record)
         for note in notes:
             self._context.emit(Note(note))
         outcome = replace(self._summary.outcome(record, cluster, kept), notes=notes)
         if failure is None:
-            return outcome if ended is None else replace(outcome, left=ended.storage.lines)
+            return outcome if deleted is None else replace(outcome, left=deleted.storage.lines)
         left = tuple(getattr(failure, "left", ())) or ((remaining_cluster_line(cluster),) if cluster else ())
         return replace(outcome, unended=failure.message, left=left)
 
-    def _ended(self, record: RunRecord) -> RunRecord:
+    def _close_run(self, record: RunRecord) -> RunRecord:
+        """Record that the run is finished, and close its ledger rows."""
         stored = self._summary.known(record)
         record = replace(record, stages=tuple(self._stages.done))
         if stored.ended_at is not None:

@@ -88,7 +88,7 @@ def terminated_node_lines(
     )
 
 
-class Interruptions:
+class SpotNotices:
     """Shows the spot interruption notice of each node of a run once."""
 
     def __init__(self, context: Context, record: RunRecord) -> None:
@@ -204,7 +204,7 @@ class UnreachableNodes:
         states = self._states()
         return bool(states) and not any(state in ALIVE_STATES for state in states.values())
 
-    def judged(self, verdict: Verdict, nodes: Sequence[Node]) -> Verdict:
+    def with_lost_spot_nodes(self, verdict: Verdict, nodes: Sequence[Node]) -> Verdict:
         """Return the final status. A run that failed while spot nodes were interrupted is lost.
 
         When a node disappears, the ranks on the other nodes fail, so their exit codes are not the reason.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cloudgpu.app.runs.concurrency import BusyNodes, only_sender
 from cloudgpu.app.runs.lost_nodes import (
-    Interruptions,
+    SpotNotices,
     UnreachableNodes,
     is_spot,
     save_logs_of_failed_nodes,
@@ -35,7 +35,7 @@ from cloudgpu.run.metrics import Measured, Metrics
 from cloudgpu.run.progress import MetricValue, Note, RankOutput, Stages
 from cloudgpu.run.registry_logins import RegistryLogin
 from cloudgpu.run.s3_transfers import start_checkpoint_upload
-from cloudgpu.run.stage import NO_SECRETS, Staged, send_workdir, stage, stage_images
+from cloudgpu.run.stage import NO_SECRETS, Staged, send_workdir, stage_images, stage_job
 from cloudgpu.run.start import container_line, describe_gang, rank_launches, start
 from cloudgpu.run.transport import NodeTransport, RunNetwork
 from cloudgpu.ssh.base import Host
@@ -70,21 +70,22 @@ class FollowResult:
 class RunNodes:
     """The nodes of one inventory. Leaving the context disconnects from them; the ranks keep running."""
 
-    def __init__(self, context: Context, stages: Stages, *, logs: Path | None = None) -> None:
+    def __init__(self, context: Context, stages: Stages, *, log_folder: Path | None = None) -> None:
         """Prepare the connection.
 
         Args:
             context: The command's context.
             stages: Receives the duration of every stage.
-            logs: Folder of the run, for the logs of nodes that fail; None for the folder of the cluster.
+            log_folder: Folder of the run, for the logs of nodes that fail; None for the folder of the cluster.
         """
         self._context = context
         self._stages = stages
-        self._logs = logs
+        self._log_folder = log_folder
         self._hosts = ExitStack()
         self._agents: list[Agent] = []
         self._inventory = Inventory("", ())
-        self._started = self._stopping = False
+        self._started = False  # by this command: then a main service that is not ready in time fails the run
+        self._stopping = False  # by this command: then the services are not opened for the last lines of output
 
     def __enter__(self) -> "RunNodes":
         return self
@@ -117,7 +118,7 @@ class RunNodes:
         try:
             yield
         except CloudGpuError as err:
-            folder = self._logs or self._context.home.cluster(inventory.cluster).root
+            folder = self._log_folder or self._context.home.cluster(inventory.cluster).root
             save_logs_of_failed_nodes(self._context, err, inventory, self._agents, folder)
             raise
 
@@ -169,7 +170,7 @@ class RunNodes:
                     timeout_s=_CLEANING_S,
                 )
 
-    def stage(
+    def prepare(
         self,
         job: Job,
         base: Path,
@@ -187,9 +188,10 @@ class RunNodes:
         with self._stages.stage("stage"), release_datasets_on_failure(job, self._agents):
             with only_sender(self._context, self._inventory.cluster, job.recipe.name):
                 sent = send_workdir(job, self._agents, base, self._context.emit)
-            services = self._context.backend.bucket_service
-            emit = self._context.emit
-            staged = stage(job, self._agents, files, base, emit, sent_bytes=sent, services=services, secrets=secrets)
+            bucket_service, emit = self._context.backend.bucket_service, self._context.emit
+            staged = stage_job(
+                job, self._agents, files, base, emit, sent_bytes=sent, bucket_service=bucket_service, secrets=secrets
+            )
             return stage_images(job, self._agents, staged, base, emit, login=login, secrets=secrets)
 
     def ranks(self, job: Job, staged: Staged) -> dict[str, tuple[int, ...]]:
@@ -252,8 +254,8 @@ class RunNodes:
         Raises:
             ConnectError: A node is unreachable.
         """
-        with ServiceProbes(self._context, record, None, lambda: None, fresh=False) as services:
-            logs = services.logs(self._context.home.run(record.run_id))
+        with ServiceProbes(self._context, record, None, lambda: None, fresh=False) as probes:
+            logs = probes.logs(self._context.home.run(record.run_id))
             copy_output(self._agents, self._ranks(record), self._run_dirs(record), logs)
 
     def follow(self, record: RunRecord, *, open_services: bool = True) -> FollowResult:
@@ -265,17 +267,17 @@ class RunNodes:
             ConnectError: A node remains unreachable; the run may still be running.
         """
         head = self._head() if open_services and not self._stopping else None
-        with ServiceProbes(self._context, record, head, lambda: self.stop(record), fresh=self._started) as services:
-            return self._followed(record, services)
+        with ServiceProbes(self._context, record, head, lambda: self.stop(record), fresh=self._started) as probes:
+            return self._followed(record, probes)
 
-    def _followed(self, record: RunRecord, services: ServiceProbes) -> FollowResult:
-        logs = services.logs(self._context.home.run(record.run_id))
+    def _followed(self, record: RunRecord, probes: ServiceProbes) -> FollowResult:
+        logs = probes.logs(self._context.home.run(record.run_id))
         metrics = _metrics_of_stored_output(record, logs)
         verdict = Verdict("lost")
         unreachable = UnreachableNodes(self._context, record)
-        alone = sum(map(len, record.ranks.values())) == 1
+        single_rank = sum(map(len, record.ranks.values())) == 1
         network = RunNetwork(self._context.emit, recipe_of(record).resources.network, self._inventory)
-        interruptions = Interruptions(self._context, record)
+        spot_notices = SpotNotices(self._context, record)
         try:
             for item in follow(
                 self._agents,
@@ -287,13 +289,13 @@ class RunNodes:
                 spot=is_spot(self._context.records.last_known(record.cluster)),
             ):
                 if isinstance(item, Chunk):
-                    self._emit_lines(services.shown(item), metrics, alone=alone)
+                    self._emit_lines(probes.shown(item), metrics, single_rank=single_rank)
                 elif isinstance(item, Verdict):
                     verdict = item
                 elif isinstance(item, NodeTransport):
                     network.add(item)
                 else:
-                    interruptions.add(item)
+                    spot_notices.add(item)
         except ConnectError as err:
             # As long as a node is running, the run may continue.
             if not unreachable.all_terminated():
@@ -302,7 +304,8 @@ class RunNodes:
         for problem in metrics.problems:
             self._context.emit(Note(problem))
         ran_s = verdict.ran_s
-        verdict = services.judged(unreachable.judged(verdict, [agent.host.node for agent in self._agents]))
+        verdict = unreachable.with_lost_spot_nodes(verdict, [agent.host.node for agent in self._agents])
+        verdict = probes.with_service_failure(verdict)
         tail = () if verdict.rank is None else tuple(logs.tail(verdict.rank))
         return FollowResult(verdict, metrics.measured(), tail, network.name, ran_s)
 
@@ -337,12 +340,12 @@ class RunNodes:
         terminated = terminated_node_lines(cluster, dict(enumerate(instance_ids)), here)
         return replace(collected, missing=() if terminated else collected.missing, gone=terminated)
 
-    def _emit_lines(self, chunk: Chunk, metrics: Metrics, *, alone: bool) -> None:
+    def _emit_lines(self, chunk: Chunk, metrics: Metrics, *, single_rank: bool) -> None:
         for written_at, raw in chunk.by_time():
             text = raw.decode(errors="replace")
             lines = text.splitlines()
             shown = [_shortened(line) for line in lines] if max(map(len, lines), default=0) > _LONGEST_SHOWN else lines
-            self._context.emit(RankOutput(chunk.rank, tuple(shown), alone, written_at))
+            self._context.emit(RankOutput(chunk.rank, tuple(shown), single_rank, written_at))
             for name, value, unit in metrics.read(text, chunk.rank):
                 self._context.emit(MetricValue(name, value, unit))
 

@@ -262,7 +262,7 @@ class ServiceProbes:
         """Return a log chunk with service tokens masked."""
         return _without(chunk, self.services)
 
-    def judged(self, verdict: Verdict) -> Verdict:
+    def with_service_failure(self, verdict: Verdict) -> Verdict:
         """Return the final status. A newly started run whose main service never became ready has failed."""
         main = next((service for service in self.services if service.main), None)
         if self._failure:

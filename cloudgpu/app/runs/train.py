@@ -129,7 +129,7 @@ class TrainingRun:
             record.run_id, record.cluster, record.recipe, record.owner, record.team, record.started_at
         )
         finishing = RunFinisher(self._context, stages)
-        with RunNodes(self._context, stages, logs=self._context.home.run(record.run_id).root) as nodes:
+        with RunNodes(self._context, stages, log_folder=self._context.home.run(record.run_id).root) as nodes:
             try:
                 # Record the run before anything is launched.
                 self._context.records.save_run(record)
@@ -179,7 +179,7 @@ class TrainingRun:
         nodes.gate()
         wait = CredentialWait(self._context.clock, self._context.emit, provisioned.record.lifecycle.expires_at)
         login = wait.retry(lambda: self._login(request))
-        staged = nodes.stage(job, request.base, lambda data: wait.retry(lambda: files(data)), login, secrets)
+        staged = nodes.prepare(job, request.base, lambda data: wait.retry(lambda: files(data)), login, secrets)
         needs = unsupported_rehearsal_image(request.plan)
         if needs:
             not_run = replace(record, state="not-run", reason=f"not run: needs {needs}")

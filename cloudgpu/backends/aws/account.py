@@ -15,7 +15,7 @@ from cloudgpu.aws.ec2.tagging import SHUTDOWN_S, SearchResult, add_missing_tags
 from cloudgpu.aws.session.recording import recorder_for
 from cloudgpu.aws.session.session import ApiCall, CloudEndpoint, RegionSessions, ServerTime, Session, connect
 from cloudgpu.backends.aws.engines import Engines
-from cloudgpu.backends.aws.new_nodes import NewNodes, Reach, own_address
+from cloudgpu.backends.aws.new_nodes import AddressesOf, NewNodes, own_address
 from cloudgpu.backends.aws.queries import AwsCatalog, AwsImages, AwsQueries, RegistryLogins
 from cloudgpu.backends.aws.storage import AwsStorage
 from cloudgpu.backends.base import Context
@@ -82,7 +82,9 @@ class AwsAccount:
         registry_login: Function that returns a login for the ECR registries of a region.
     """
 
-    def __init__(self, where: CloudTarget, reach: Reach, settings: Settings, clock: Clock, calls: ApiCallLog) -> None:
+    def __init__(
+        self, where: CloudTarget, addresses_of: AddressesOf, settings: Settings, clock: Clock, calls: ApiCallLog
+    ) -> None:
         recorder = recorder_for(where.environ)
         profile = settings.aws_profile or None
         self.time = ServerTime(clock)
@@ -103,7 +105,7 @@ class AwsAccount:
         self._deleting = False
         simulated = is_simulated(where.target)
         self._engines = Engines(settings, self.session, where.connection, where.environ, clock)
-        self.new_nodes = NewNodes(self.session, reach, settings, clock, simulated)
+        self.new_nodes = NewNodes(self.session, addresses_of, settings, clock, simulated)
         self.storage = AwsStorage(self.session, self._engines, clock, simulated)
         self.images = AwsImages(self.session, self.time, clock)
         self.catalog = AwsCatalog(self.session, self.regions, clock)
@@ -333,14 +335,14 @@ class AwsAccount:
 def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, calls: ApiCallLog) -> AwsAccount:
     """Connect to AWS with the user's credentials. `AWS_ENDPOINT_URL` is ignored."""
 
-    def reach(found: Sequence[Instance], private: Set[str]) -> Mapping[str, tuple[str, int]]:
+    def addresses_of(found: Sequence[Instance], private: Set[str]) -> Mapping[str, tuple[str, int]]:
         at = {
             instance.id: instance.private_address if instance.id in private else instance.public_address
             for instance in found
         }
         return {instance_id: (address, 22) for instance_id, address in at.items() if address}
 
-    return AwsAccount(CloudTarget("aws", CloudEndpoint(), "", environ), reach, settings, clock, calls)
+    return AwsAccount(CloudTarget("aws", CloudEndpoint(), "", environ), addresses_of, settings, clock, calls)
 
 
 def cluster_tags(record: ClusterRecord) -> dict[str, str]:

@@ -37,7 +37,7 @@ _DELAYED_FACTOR = 3
 Without the Nitro System, the output appears minutes after a boot, in cases up to 20 minutes after it (canonical,
 pycloudlib, pull request 193). Three times the default of `boot_seconds` is half an hour.
 """
-Reach = Callable[[Sequence[Instance], Set[str]], Mapping[str, tuple[str, int]]]
+AddressesOf = Callable[[Sequence[Instance], Set[str]], Mapping[str, tuple[str, int]]]
 """Function that returns the SSH address and port by instance ID, omitting instances that have no address yet.
 
 The second argument contains the IDs of the instances that have only a private address.
@@ -95,7 +95,7 @@ class NewNodes:
     """
 
     session: Callable[[str], Session]
-    reach: Reach
+    addresses_of: AddressesOf
     settings: Settings
     clock: Clock
     simulated: bool
@@ -133,7 +133,7 @@ class NewNodes:
         addresses = (
             session_manager_addresses(described)
             if uses_session_manager(record)
-            else self.reach(described, private(record, instance_ids))
+            else self.addresses_of(described, private(record, instance_ids))
         )
         reachable = [instance for instance in described if instance.id in addresses]
         with Workers(_MAX_PARALLEL_CONSOLES) as consoles:

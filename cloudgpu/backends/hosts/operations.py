@@ -80,7 +80,7 @@ class HostProvisioning:
         self._requester = requester
         self._teardown = HostTeardown(context)
 
-    def up(
+    def create(
         self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False, retry_s: int = 0
     ) -> ProvisionedCluster:
         """Lease the hosts. If the cluster already exists, verify it and make no changes."""
@@ -267,7 +267,7 @@ class HostClusters(ClusterOperations):
     ) -> ProvisionedCluster:
         """Lease the hosts. If the cluster already exists, verify that it matches the plan and make no changes."""
         provisioning = HostProvisioning(self.context, requester)
-        return provisioning.up(plan, name, run_id=run_id, keep_on_failure=keep_on_failure, retry_s=retry_s)
+        return provisioning.create(plan, name, run_id=run_id, keep_on_failure=keep_on_failure, retry_s=retry_s)
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
         """Return a running cluster after verifying its leases."""

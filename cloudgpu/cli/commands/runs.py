@@ -56,7 +56,7 @@ class LogPrinter:
                 json.dumps({"rank": output.rank, "line": line, "time": written}) for line in output.lines
             )
             return
-        prefix = "" if output.alone else rank_prefix(output.rank, alone=False).lstrip()
+        prefix = "" if output.single_rank else rank_prefix(output.rank, single_rank=False).lstrip()
         if self._timestamps:
             prefix = f"{_NO_TIME if at is None else at.strftime(_TIME)} {prefix}"
         self._screen.block(output.lines, prefix)

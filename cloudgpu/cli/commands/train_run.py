@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 import typer
 
@@ -86,8 +87,7 @@ def run_training(options: TrainOptions) -> None:
     context.prompts.confirm("Go ahead?", yes=options.yes)
     context.report_clusters_on_signal(name_of_cluster(context.records, context.clock, planned.plan, cluster))
     request = _train_request(context, source, planned, options, environ)
-    runs = context.backend_context()
-    outcome = TrainingRun(runs, requester(context)).train(request)
+    outcome = TrainingRun(context.backend_context(), requester(context)).train(request)
     if options.json:
         context.screen.document(outcome.as_json())
     else:
@@ -118,8 +118,12 @@ def check_matrix_options(options: TrainOptions) -> tuple[Axis, ...]:
     return read_axes(matrix.axes)
 
 
-def train_matrix(context: CliContext, source: PlanSource, axes: Sequence[Axis], options: TrainOptions) -> None:
-    """Plan the whole matrix, ask for confirmation, run the combinations without a result, and show the results."""
+def train_matrix(context: CliContext, source: PlanSource, axes: Sequence[Axis], options: TrainOptions) -> NoReturn:
+    """Plan the whole matrix, ask for confirmation, run the combinations without a result, and show the results.
+
+    Raises:
+        typer.Exit: Always, with the exit code of the matrix.
+    """
     planned = _plan_matrix(context, source, axes)
     lead, environ = ask_for_secrets(
         planned.lead,
@@ -135,8 +139,8 @@ def train_matrix(context: CliContext, source: PlanSource, axes: Sequence[Axis], 
         fail_fast=options.matrix.fail_fast,
         again=options.matrix.again,
     )
-    runs, owner = context.backend_context(), requester(context)
-    matrices = MatrixRunner(runs, TrainingRun(runs, owner), owner)
+    backend_context, owner = context.backend_context(), requester(context)
+    matrices = MatrixRunner(backend_context, TrainingRun(backend_context, owner), owner)
     start = matrices.start_progress(request)
     if start.missing:
         cluster = matrices.cluster_name(start, request)

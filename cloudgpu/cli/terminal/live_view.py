@@ -107,7 +107,7 @@ class LiveView:
         if isinstance(output, RankLine):
             self._tail.append(output)
         else:  # only the last lines, because the region has no room for more
-            self._tail.extend(RankLine(output.rank, line, output.alone) for line in output.lines[-_TAIL:])
+            self._tail.extend(RankLine(output.rank, line, output.single_rank) for line in output.lines[-_TAIL:])
 
     def _store(self, value: MetricValue | ServiceAddress) -> Iterator[Line]:
         if isinstance(value, MetricValue):

@@ -117,7 +117,7 @@ class ProgressDisplay:
             self._log.add(self._logged.lines(event))
         if isinstance(event, RankOutput) and not self._out.is_terminal:
             self._remember(event)
-            self._out.block(event.lines, rank_prefix(event.rank, alone=event.alone))
+            self._out.block(event.lines, rank_prefix(event.rank, single_rank=event.single_rank))
             return
         if self._view is None:
             self._print(event)

@@ -173,7 +173,7 @@ class ProgressPrinter:
 
 def rank_line(line: RankLine) -> Line:
     """Return a line of a rank's output, with the rank's number unless the run has only one rank."""
-    if line.alone:
+    if line.single_rank:
         return f"    {line.text}"
     return ("    ", ColoredText(f"[rank {line.rank}]", _RANK_COLOURS[line.rank % len(_RANK_COLOURS)]), f" {line.text}")
 
@@ -183,9 +183,9 @@ def address_line(address: ServiceAddress) -> Line:
     return (f"    {address.name} is ready: ", ColoredText(address.url, "cyan"))
 
 
-def rank_prefix(rank: int, *, alone: bool) -> str:
+def rank_prefix(rank: int, *, single_rank: bool) -> str:
     """Return what `rank_line` puts before the text of a line, without colors."""
-    return "    " if alone else f"    [rank {rank}] "
+    return "    " if single_rank else f"    [rank {rank}] "
 
 
 def _stage(stage: StageChange) -> Line:

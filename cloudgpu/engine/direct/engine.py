@@ -42,8 +42,8 @@ class PreviewHandler:
         self._state = state
         self.steps: list[PreviewStep] = []
 
-    def present(self, urn: str) -> Resource | None:
-        """Return the recorded resource, or None if there is none or its deletion has started."""
+    def settle(self, urn: str) -> Resource | None:
+        """Return the recorded resource, or None if there is none or its deletion has started. Change nothing."""
         present = self._state.live.get(urn)
         return None if present is None or present.deleting else present
 

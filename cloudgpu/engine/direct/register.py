@@ -94,7 +94,7 @@ class Registrar:
         self._replaced: set[str] = set()
         self._lock = threading.Lock()
 
-    def present(self, urn: str) -> Resource | None:
+    def settle(self, urn: str) -> Resource | None:
         """Settle interrupted operations, then return the recorded resource, or None if there is none.
 
         If an earlier command was killed, a resource that it may have created is adopted, and a deletion that it started

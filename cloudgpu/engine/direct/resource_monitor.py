@@ -49,8 +49,11 @@ T = TypeVar("T")
 class RegistrationHandler(Protocol):
     """A handler that applies registrations, or predicts their steps for a preview."""
 
-    def present(self, urn: str) -> Resource | None:
-        """Return the recorded resource, or None if there is none."""
+    def settle(self, urn: str) -> Resource | None:
+        """Return the recorded resource, or None if there is none.
+
+        A handler that applies registrations first adopts or deletes what interrupted operations left.
+        """
 
     def rename(self, old: str, urn: str, name: str) -> None:
         """Change the recorded URN and name of the resource `old`, which the program now declares under another name."""
@@ -209,7 +212,7 @@ class Monitor:
         if not request.custom:
             return resource_pb2.RegisterResourceResponse(urn=urn)
         handler = self._context.handlers.handler(request.type)
-        present = self._present(urn, request.name)
+        present = self._settle(urn, request.name)
         resource_request = self._resource_request(place, request, options, present)
         registered = self._registrations.carry_out(resource_request, handler, present)
         self._known[urn] = registered
@@ -223,14 +226,14 @@ class Monitor:
                 raise BadRequestError(message, hint="give the two resources different names")
             self.registered.add(urn)
 
-    def _present(self, urn: str, name: str) -> Resource | None:
-        present = self._registrations.present(urn)
+    def _settle(self, urn: str, name: str) -> Resource | None:
+        present = self._registrations.settle(urn)
         for alias in self._aliases[urn]:
             if present is not None:
                 break
-            if self._registrations.present(alias) is not None:
+            if self._registrations.settle(alias) is not None:
                 self._registrations.rename(alias, urn, name)
-                present = self._registrations.present(urn)
+                present = self._registrations.settle(urn)
         return present
 
     def _resource_request(

@@ -28,7 +28,7 @@ class JsonError(Exception):
         self.message = message
 
 
-def answer(actions: Mapping[str, Action], world: World, region: str, target: str, body: bytes) -> Any:  # noqa: ANN401
+def call_json_action(actions: Mapping[str, Action], world: World, region: str, target: str, body: bytes) -> Any:  # noqa: ANN401
     """Execute the action named by `target`, the `X-Amz-Target` header. Return the status, headers and body."""
     name = target.rpartition(".")[2]
     implementation = actions.get(name)

@@ -62,7 +62,10 @@ class NodeHost(Protocol):
 
 
 class InstanceWorker(Protocol):
-    """A worker that applies instance changes to nodes in the background. Rules call it while they hold `Parts.lock`."""
+    """A worker that applies instance changes to nodes in the background. `NodeKeeper` implements this interface.
+
+    Rules call it while they hold `Parts.lock`.
+    """
 
     def boot(self, region: str, instance_ids: list[str]) -> None:
         """Boot the nodes of pending instances."""

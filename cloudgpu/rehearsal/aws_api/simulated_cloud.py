@@ -27,7 +27,7 @@ from cloudgpu.rehearsal.aws_api.store import Store
 from cloudgpu.rehearsal.layout import Reserve, not_saved
 from cloudgpu.rehearsal.nodes.shared_storage import delete_orphaned_folders
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
-from cloudgpu.rehearsal.server.services import Services
+from cloudgpu.rehearsal.server.services import ServiceRouter
 from cloudgpu.rehearsal.server.sigv4 import Scope
 
 _RESOURCE_TYPES = (
@@ -145,7 +145,7 @@ class SimulatedCloud:
         self._keeper = NodeKeeper(parts)
         self._search_lag = SearchLag(parts.clock)
         world = World(**vars(parts), keeper=self._keeper)
-        self._services = Services(world, SsmSessions(parts.files.nodes))
+        self._router = ServiceRouter(world, SsmSessions(parts.files.nodes))
 
     def restore(self) -> None:
         """Load the state and reconcile nodes and instances."""
@@ -155,10 +155,10 @@ class SimulatedCloud:
         if any(True for _ in self._instances()):
             self._keeper.reconcile()
 
-    def answer(self, request: HttpRequest, scope: Scope, *, lag_s: float = 0.0) -> HttpResponse:
+    def execute(self, request: HttpRequest, scope: Scope, *, lag_s: float = 0.0) -> HttpResponse:
         """Execute a verified request. Tag searches find a resource only `lag_s` seconds after it was first tagged."""
         with self._search_lag.hide_recent_tags(request.body, lag_s):
-            response = self._services.answer(request, scope)
+            response = self._router.route(request, scope)
         self._search_lag.note()
         return response
 

@@ -18,7 +18,7 @@ from cloudgpu.decoding import MALFORMED, decode_as
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.faults.node_faults import node_fault_from
-from cloudgpu.rehearsal.nodes.fleet import NodeFleet
+from cloudgpu.rehearsal.nodes.hosted_nodes import HostedNodes
 from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials, spec_from_json, string_pairs
 
 _LOG = logging.getLogger(__name__)
@@ -28,26 +28,26 @@ _LIMIT_BYTES = 64 * 1024 * 1024
 class ControlServer:
     """A server for the control API that accepts requests only from processes of the same user or root."""
 
-    def __init__(self, fleet: NodeFleet, save: Callable[[], None]) -> None:
+    def __init__(self, nodes: HostedNodes, save: Callable[[], None]) -> None:
         """Create the server without listening.
 
         Args:
-            fleet: The nodes.
+            nodes: The nodes of this host.
             save: Function that saves the clock offset and the credentials for the next host process.
         """
-        self._fleet = fleet
+        self._nodes = nodes
         self._save = save
         self._listeners: dict[asyncio.StreamWriter, asyncio.Event] = {}
         self.over = asyncio.Event()
         """Set when a client or a signal requests that the host shut down."""
         self.last_asked_s = time.monotonic()
-        fleet.changed = self._tell
+        nodes.changed = self._tell
         self._operations: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "start": self._start,
-            "stop": lambda request: fleet.stop(request["instance_id"]),
-            "power_off": lambda request: fleet.power_off(request["instance_id"]),
-            "reboot": lambda request: fleet.reboot(request["instance_id"]),
-            "forget": lambda request: fleet.forget(request["instance_id"]),
+            "stop": lambda request: nodes.stop(request["instance_id"]),
+            "power_off": lambda request: nodes.power_off(request["instance_id"]),
+            "reboot": lambda request: nodes.reboot(request["instance_id"]),
+            "forget": lambda request: nodes.forget(request["instance_id"]),
             "list": self._list,
             "console": self._console,
             "advance": self._advance,
@@ -107,31 +107,31 @@ class ControlServer:
             return {"error": f"the node host cannot carry out the request: {err}"}
 
     async def _start(self, request: dict[str, Any]) -> dict[str, object]:
-        return asdict(await self._fleet.start(spec_from_json(request["spec"])))
+        return asdict(await self._nodes.start(spec_from_json(request["spec"])))
 
     async def _list(self, _: dict[str, Any]) -> list[dict[str, object]]:
-        return [asdict(report) for report in self._fleet.reports()]
+        return [asdict(report) for report in self._nodes.reports()]
 
     async def _console(self, request: dict[str, Any]) -> str:
-        return base64.b64encode(self._fleet.find(request["instance_id"]).console.read()).decode()
+        return base64.b64encode(self._nodes.find(request["instance_id"]).console.read()).decode()
 
     async def _advance(self, request: dict[str, Any]) -> None:
-        self._fleet.advance(float(request["seconds"]))
+        self._nodes.advance(float(request["seconds"]))
         self._save()
 
     async def _credentials(self, request: dict[str, Any]) -> None:
-        self._fleet.credentials = decode_as(RoleCredentials, request)
+        self._nodes.credentials = decode_as(RoleCredentials, request)
         self._save()
 
     async def _reach(self, request: dict[str, Any]) -> None:
         opened = Opened(bool(request["ssh"]), bool(request["egress"]), string_pairs(request.get("mountable", ())))
-        await self._fleet.set_access(request["instance_id"], opened)
+        await self._nodes.set_access(request["instance_id"], opened)
 
     async def _keep_image(self, request: dict[str, Any]) -> None:
-        self._fleet.record_image_packages(request["instance_id"], str(request["image_id"]))
+        self._nodes.record_image_packages(request["instance_id"], str(request["image_id"]))
 
     async def _faults(self, request: dict[str, Any]) -> None:
-        await self._fleet.put_faults([node_fault_from(row) for row in request["faults"]])
+        await self._nodes.put_faults([node_fault_from(row) for row in request["faults"]])
 
     async def _events(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Send unacknowledged events one at a time. The next listener receives any event that is not acknowledged."""
@@ -140,7 +140,7 @@ class ControlServer:
         try:
             while True:
                 changed.clear()
-                waiting = self._fleet.unheard()
+                waiting = self._nodes.unheard()
                 if waiting:
                     writer.write(json.dumps(asdict(waiting[0])).encode() + b"\n")
                 else:
@@ -152,7 +152,7 @@ class ControlServer:
                 line = await answer
                 if not line:
                     return
-                self._fleet.acknowledge(str(_request(line).get("heard")))
+                self._nodes.acknowledge(str(_request(line).get("heard")))
                 answer = asyncio.ensure_future(reader.readline())
         finally:
             answer.cancel()

@@ -27,7 +27,7 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.layout import DocumentFormat, shift_within_limits
 from cloudgpu.rehearsal.nodes import addresses, namespaces, record, shared_storage, visible_paths
 from cloudgpu.rehearsal.nodes.control import ControlServer
-from cloudgpu.rehearsal.nodes.fleet import NodeFleet
+from cloudgpu.rehearsal.nodes.hosted_nodes import HostedNodes
 from cloudgpu.rehearsal.nodes.values import RoleCredentials, credentials_to_json
 
 _FORMAT: Final = DocumentFormat("state of the node host")
@@ -145,29 +145,29 @@ async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
     # Check for records of a newer version before detaching, while the caller can still read the error.
     record.refuse_newer(settings.directory / "instances")
     stored = load_state(settings.state)
-    fleet = NodeFleet(settings.directory, seen, isolation, stored.offset_s)
-    fleet.credentials = stored.credentials
-    control = ControlServer(fleet, lambda: save_state(settings.state, HostState(fleet.offset_s, fleet.credentials)))
+    nodes = HostedNodes(settings.directory, seen, isolation, stored.offset_s)
+    nodes.credentials = stored.credentials
+    control = ControlServer(nodes, lambda: save_state(settings.state, HostState(nodes.offset_s, nodes.credentials)))
     bound = addresses.bind(settings.directory / "host.sock")
     _detach(settings.directory / "host.log")
     _LOG.info("host %s with isolation %s", os.getpid(), isolation)
-    await fleet.adopt()
+    await nodes.adopt()
     server = await control.listen(bound)
     os.write(notify, b"1")
     os.close(notify)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, control.over.set)
-    await _until_shutdown(settings, control, fleet, lock)
+    await _until_shutdown(settings, control, nodes, lock)
     # Remove the socket first, so that new clients do not reach this host: they retry until they can start a new host.
     (settings.directory / "host.sock").unlink(missing_ok=True)
     server.close()
-    await fleet.stop_all()
+    await nodes.stop_all()
     _LOG.info("host %s exits", os.getpid())
     # The lock is released when the process exits, so that a client that waits for it sees no later write.
     control.release()
 
 
-async def _until_shutdown(settings: HostOptions, control: ControlServer, fleet: NodeFleet, lock: int) -> None:
+async def _until_shutdown(settings: HostOptions, control: ControlServer, nodes: HostedNodes, lock: int) -> None:
     """Wait until a client or signal requests a shutdown, the lock file is deleted, or the host is idle for too long."""
     while not control.over.is_set():
         with contextlib.suppress(TimeoutError):
@@ -175,8 +175,8 @@ async def _until_shutdown(settings: HostOptions, control: ControlServer, fleet: 
         if not _still_locked(settings.directory / "host.lock", lock):
             _LOG.warning("%s was deleted", settings.directory)
             return
-        fleet.trim_consoles()
-        busy = fleet.any_running() or control.has_event_listener
+        nodes.trim_consoles()
+        busy = nodes.any_running() or control.has_event_listener
         if not busy and time.monotonic() - control.last_asked_s > _IDLE_S:
             _LOG.info("idle, exiting")
             return

@@ -43,7 +43,7 @@ class HostServices:
 
 
 class SimulatedNode:
-    """A simulated instance. `NodeFleet` serializes calls to a node's asynchronous methods.
+    """A simulated instance. `HostedNodes` serializes calls to a node's asynchronous methods.
 
     Attributes:
         paths: Files of the node.

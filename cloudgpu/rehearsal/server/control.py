@@ -136,7 +136,7 @@ class ControlApi:
     server: ControlTarget
     active_faults: ActiveFaults
 
-    def answer(self, request: HttpRequest) -> HttpResponse:
+    def handle(self, request: HttpRequest) -> HttpResponse:
         """Execute one control call and return the response."""
         signature = request.headers.find(HEADER)
         if not signature_is_valid(self.secret, signature, request.method, request.target, request.body):

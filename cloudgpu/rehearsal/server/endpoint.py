@@ -190,10 +190,10 @@ def _trailer(rest: bytes) -> dict[str, str]:
     return fields
 
 
-class SimulatedServices(Protocol):
-    """The simulated services and their state."""
+class EndpointCloud(Protocol):
+    """The interface of the simulated cloud for the endpoint, which `SimulatedCloud` implements."""
 
-    def answer(self, request: HttpRequest, scope: Scope, *, lag_s: float) -> HttpResponse:
+    def execute(self, request: HttpRequest, scope: Scope, *, lag_s: float) -> HttpResponse:
         """Execute a verified request. Tag searches find a resource only `lag_s` seconds after it was first tagged."""
 
     def admit(self, *, frees: bool) -> None:
@@ -216,7 +216,7 @@ class EndpointApplication:
     """The request handler of one server, which the HTTP server calls as its `Application`.
 
     Attributes:
-        cloud: Function that waits for the services and returns them; it raises CloudGpuError if loading failed.
+        cloud: Function that waits for the simulated cloud and returns it; it raises CloudGpuError if loading failed.
         touched: Function that is called for every verified request from a client.
     """
 
@@ -226,7 +226,7 @@ class EndpointApplication:
     faults: FaultRules
     lock: RLock
     clock: Clock
-    cloud: Callable[[], SimulatedServices]
+    cloud: Callable[[], EndpointCloud]
     touched: Callable[[], None]
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
@@ -235,7 +235,7 @@ class EndpointApplication:
         if refused is not None:
             return refused
         if request.raw_path.startswith(PREFIX):
-            return self.control.answer(request)
+            return self.control.handle(request)
         try:
             scope = verify(request, self.keyring.secret_of, self.clock.now())
             request = decode_body(request) if is_streaming(request) else request
@@ -290,7 +290,7 @@ class EndpointApplication:
             started = time.monotonic()
             if call.mutating:
                 cloud.admit(frees=call.releases_resources)
-            response = cloud.answer(request, scope, lag_s=lag_s)
+            response = cloud.execute(request, scope, lag_s=lag_s)
             cloud.save(mutated=call.mutating)
         elapsed_ms = (time.monotonic() - started) * 1000
         _log.info("%s %s %s -> %d in %.0f ms", call.service, call.action, call.region, response.status, elapsed_ms)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BufferedWriter
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cloudgpu.clock import Clock, SystemClock
 from cloudgpu.decoding import MALFORMED
@@ -43,6 +43,9 @@ from cloudgpu.rehearsal.server.http_message import Application, HttpRequest, Htt
 from cloudgpu.rehearsal.server.http_server import LoopbackServer
 from cloudgpu.rehearsal.simulated_time import SimulatedTime
 
+if TYPE_CHECKING:
+    from cloudgpu.rehearsal.aws_api.simulated_cloud import SimulatedCloud  # imported late, because it loads moto
+
 _IDLE_MINUTES = 30.0
 _HOUSEKEEPING_S = 2.0
 _DRAIN_S = 3.0
@@ -66,7 +69,7 @@ class RehearsalServer:
         self._terminate_nodes = False
         self._failure: CloudGpuError | None = None
         self._last_failure = ""
-        self._cloud: Any = None
+        self._cloud: SimulatedCloud | None = None
         self._row: dict[str, Any] = {}
         self.keyring = sigv4.load_or_create(self._files.keys)
         self.faults = FaultRules()
@@ -124,13 +127,12 @@ class RehearsalServer:
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return every instance that is not terminated."""
-        return list(self._ready_cloud().nodes())
+        return self._ready_cloud().nodes()
 
     def list_resources(self) -> dict[str, list[dict[str, Any]]]:
         """Return every billable or leftover resource."""
         with self._lock:
-            resources: dict[str, list[dict[str, Any]]] = self._ready_cloud().list_resources()
-        return resources
+            return self._ready_cloud().list_resources()
 
     def advance(self, seconds: float) -> None:
         """Advance the clock for node timers and schedules. If the node host fails, schedules keep the old time."""
@@ -160,11 +162,12 @@ class RehearsalServer:
     def _record_request(self) -> None:
         self._last_request = self._clock.monotonic()
 
-    def _ready_cloud(self) -> Any:  # noqa: ANN401 - a `SimulatedCloud`, which is imported late
+    def _ready_cloud(self) -> "SimulatedCloud":
+        """Wait until the cloud is loaded, and return it."""
         self._loaded.wait()
         if self._failure is not None:
             raise self._failure
-        return self._cloud
+        return cast("SimulatedCloud", self._cloud)
 
     def _load(self) -> None:
         """Import moto and restore the state. This takes about a second, and the first request waits for it."""
@@ -202,7 +205,7 @@ class RehearsalServer:
             self._last_failure = ""
 
     def _housekeep(self) -> None:
-        if not self._loaded.is_set() or self._failure is not None:
+        if not self._loaded.is_set() or self._failure is not None or self._cloud is None:
             return
         self._repair_files()
         self._cloud.housekeep()

@@ -167,15 +167,15 @@ class ResponseChecks:
         record_mismatches(report, f"response {operation.service_model.service_name} {operation.name}", mismatches)
 
 
-class Services:
-    """The simulated services of one server."""
+class ServiceRouter:
+    """The routes from requests to the simulated services of one server."""
 
     def __init__(self, world: World, sessions: SsmSessions) -> None:
         self._world = world
         self._sessions = sessions
         self._checks = ResponseChecks()
 
-    def answer(self, request: HttpRequest, scope: Scope) -> HttpResponse:
+    def route(self, request: HttpRequest, scope: Scope) -> HttpResponse:
         """Execute the request. If a service or action is not simulated, the error response contains its name."""
         response = self._execute(request, scope)
         self._checks.check(request, scope, response)
@@ -210,7 +210,7 @@ class Services:
         target = str(request.headers.get("X-Amz-Target") or "")
         actions = self._actions(scope.service, target.rpartition(".")[2])
         if actions is not None:
-            return dispatch.answer(actions, self._world, scope.region, target, request.data)
+            return dispatch.call_json_action(actions, self._world, scope.region, target, request.data)
         if scope.service == "elasticfilesystem":
             return s3_and_efs.StrictEfs(self._world.behaviour)._dispatch(request, url, request.headers)
         if scope.service in _MOTO_HANDLERS:

@@ -57,7 +57,7 @@ ALLOWED = {
         "a script in a new folder, and files of /proc by their folders",
     ),
     "rehearsal/nodes/record.py": (3, "printed to by programs of the node, which only the host's own file can be"),
-    "rehearsal/nodes/fleet.py": (1, "a file of /proc"),
+    "rehearsal/nodes/hosted_nodes.py": (1, "a file of /proc"),
     "rehearsal/nodes/host.py": (1, "os.devnull"),
     "rehearsal/nodes/images.py": (
         4,

@@ -28,7 +28,7 @@ CHECKED = {
     "plan/checks/launch.py": "total",
     "plan/checks/account_and_market.py": "nodes",
     "recipe/matrix.py": "count",
-    "rehearsal/nodes/fleet.py": "LIMIT_DAYS",
+    "rehearsal/nodes/hosted_nodes.py": "LIMIT_DAYS",
     "run/containers.py": "len(agents)",
     "ssh/fanout.py": "nodes",
     "state/nodes.py": "len(saved)",

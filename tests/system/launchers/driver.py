@@ -20,7 +20,7 @@ from cloudgpu.run.containers import provide_image
 from cloudgpu.run.follow import follow
 from cloudgpu.run.job import Job
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.run.stage import send_workdir, stage
+from cloudgpu.run.stage import send_workdir, stage_job
 from cloudgpu.run.start import new_gang_token, secret_values, start
 from cloudgpu.ssh.connection import connect
 
@@ -34,7 +34,7 @@ def main() -> None:
     clock = SystemClock()
     agents = [install_agent(connect(node, Path(request["key"]), clock=clock)) for node in inventory.nodes]
     sent = send_workdir(job, agents, loaded.base, lambda note: None)
-    staged = stage(job, agents, lambda _: (), loaded.base, lambda note: None, sent_bytes=sent)
+    staged = stage_job(job, agents, lambda _: (), loaded.base, lambda note: None, sent_bytes=sent)
     container = recipe.environment.container
     if container is not None:
         staged = replace(staged, images=provide_image(container, agents, None, lambda note: None))

@@ -19,7 +19,7 @@ def three(workspace, make):
     """Three clusters, the last of which belongs to bob."""
     for name in ("one", "two", "three"):
         workspace.owner = "bob" if name == "three" else "ann"
-        workspace.provisioning.up(make.plan(make.candidate()), name)
+        workspace.provisioning.create(make.plan(make.candidate()), name)
         workspace.clock.sleep(1)  # clusters are listed by age
     workspace.owner = "ann"
     return workspace
@@ -138,7 +138,7 @@ def test_conflicting_selectors_are_rejected(three, more):
 
 def test_deleted_but_unrecorded_clusters_are_not_reported_as_left(workspace, make):
     for name in ("one", "two"):
-        workspace.provisioning.up(make.plan(make.candidate()), name)
+        workspace.provisioning.create(make.plan(make.candidate()), name)
 
     def damaged():
         raise LedgerError("the ledger is damaged", hint="restore a copy")

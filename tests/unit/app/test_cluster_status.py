@@ -5,7 +5,7 @@ from cloudgpu.errors import CloudError
 
 
 def test_cluster_state_is_unknown_while_cloud_is_unreachable(workspace, make, monkeypatch):
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
     workspace.clock.sleep(300)
     (status,) = list_cluster_statuses(workspace.records, workspace.clock.now())
 
@@ -19,21 +19,21 @@ def test_cluster_state_is_unknown_while_cloud_is_unreachable(workspace, make, mo
 
 
 def test_cluster_of_another_account_has_unknown_state(workspace, make):
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
     workspace.cloud.account_id = "999900001111"
     (status,) = list_cluster_statuses(workspace.records, workspace.clock.now())
     assert refresh(status, workspace.cloud, workspace.records, workspace.clock.now()).state == "unknown"
 
 
 def test_terminated_node_degrades_its_cluster(workspace, make):
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
     workspace.cloud.alive["i-us-east-1c-1"] = "terminated"
     (status,) = list_cluster_statuses(workspace.records, workspace.clock.now())
     assert refresh(status, workspace.cloud, workspace.records, workspace.clock.now()).state == "degraded"
 
 
 def test_cluster_without_nodes_is_terminated_and_costs_nothing(workspace, make):
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
     workspace.cloud.alive = dict.fromkeys(workspace.cloud.alive, "terminated")
     (status,) = list_cluster_statuses(workspace.records, workspace.clock.now())
     seen = refresh(status, workspace.cloud, workspace.records, workspace.clock.now())
@@ -42,8 +42,8 @@ def test_cluster_without_nodes_is_terminated_and_costs_nothing(workspace, make):
 
 
 def test_damaged_cluster_record_is_listed_with_the_others(workspace, make):
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
-    workspace.provisioning.up(make.plan(make.candidate()), "other")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "other")
     workspace.home.cluster("demo").record.write_text("null")
     states = {
         status.record.name: status.state for status in list_cluster_statuses(workspace.records, workspace.clock.now())
@@ -76,7 +76,7 @@ def test_damaged_run_record_does_not_hide_other_runs(workspace, training):
 def test_record_with_unknown_field_of_newer_version_is_read(workspace, make):
     import json
 
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
     path = workspace.home.cluster("demo").record
     path.write_text(json.dumps({**json.loads(path.read_text()), "colour": "red"}))
     assert workspace.records.cluster("demo").state == "up"

@@ -37,7 +37,7 @@ def test_image_name_too_long_for_bake_cluster_is_rejected():
 
 def test_ledger_entry_has_upper_bound_for_snapshot_cost(make, workspace):
     plan = make.plan(make.candidate())
-    record = workspace.provisioning.up(plan, "demo").record
+    record = workspace.provisioning.create(plan, "demo").record
     spending = image_spending("base", record, plan)
     assert (spending.market, spending.cluster, spending.region) == ("image", "image base", "us-east-1")
     assert spending.beside[0].hourly_usd > 0
@@ -45,7 +45,7 @@ def test_ledger_entry_has_upper_bound_for_snapshot_cost(make, workspace):
 
 def test_image_and_snapshots_get_the_clusters_own_tags(make, workspace):
     plan = make.plan(make.candidate())
-    provisioned = workspace.provisioning.up(plan, "demo")
+    provisioned = workspace.provisioning.create(plan, "demo")
     record = provisioned.record
     config = {**record.placement.config, "tags": '{"CostCenter": "42"}'}
     tagged = replace(provisioned, record=replace(record, placement=replace(record.placement, config=config)))
@@ -110,7 +110,7 @@ def test_implausible_creation_time_of_an_image_is_not_used(workspace, make, baki
 
 def test_resumed_bake_bills_the_image_that_a_killed_bake_did_not_record(workspace, make, baking):
     plan = make.plan(make.candidate(), nodes=1)
-    workspace.provisioning.up(plan, bake_cluster_name("base"))
+    workspace.provisioning.create(plan, bake_cluster_name("base"))
     baking.store.there.append(replace(IMAGE, made_at=START))
     workspace.clock.sleep(600)
     baking.bake(plan, "base")

@@ -53,7 +53,7 @@ def test_failed_image_deletion_does_not_stop_the_other_image(workspace, store):
 
 
 def test_failed_node_deletion_does_not_stop_image_deletion(workspace, make, store):
-    workspace.provisioning.up(make.plan(make.candidate()), bake_cluster_name("base"))
+    workspace.provisioning.create(make.plan(make.candidate()), bake_cluster_name("base"))
     workspace.cloud.destroy_fails = CloudError("cannot reach ec2.us-east-1")
     store.refused = "ami-2"
     with pytest.raises(TeardownError) as caught:

@@ -157,7 +157,7 @@ def test_nothing_is_active_before_and_after_the_work(terminal):
 
 def test_address_of_a_service_stays_in_view_below_any_output(terminal):
     terminal.show(StageChange("serve"), ServiceAddress("notebook", "http://127.0.0.1:8888/lab?token=x"))
-    terminal.show(RankOutput(0, ("log",) * 500, alone=True), after=5)
+    terminal.show(RankOutput(0, ("log",) * 500, single_rank=True), after=5)
     lines = terminal.region(rows=10).split("\n")
     assert lines[-1] == "    notebook is ready: http://127.0.0.1:8888/lab?token=x"
     terminal.show(StageChange("serve", 9.0), StageChange("collect"))

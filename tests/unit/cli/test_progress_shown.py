@@ -52,7 +52,7 @@ def test_progress_of_a_provisioning_is_printed_line_by_line():
             Note("is up", 1),
             RankLine(2, "epoch=1 \x1b[31mred"),
             RankOutput(0, ("first", "second")),
-            RankOutput(0, ("the only rank needs no number",), alone=True),
+            RankOutput(0, ("the only rank needs no number",), single_rank=True),
             MetricValue("accuracy", 0.9, ""),
             StageChange("provision", 4.04),
         )
@@ -126,7 +126,7 @@ def test_every_stage_has_a_lowercase_description():
 
 def test_address_of_a_service_is_repeated_before_output_buries_it():
     address = ServiceAddress("notebook", "http://127.0.0.1:8888/lab?token=x")
-    lines = told(address, *(RankOutput(0, ("x",) * 60, alone=True) for _ in range(4))).split("\n")
+    lines = told(address, *(RankOutput(0, ("x",) * 60, single_rank=True) for _ in range(4))).split("\n")
     repeated = [number for number, line in enumerate(lines) if line.strip() != "x"]
     assert repeated == [0, 121, 242]
     assert lines[0] == "    http://127.0.0.1:8888/lab?token=x"

@@ -43,7 +43,7 @@ def config(**changes):
 
 
 def test_stack_config_contains_every_setting():
-    assert config(bootstrap="#!/bin/sh\n", existing={"vpcId": "vpc-1", "keyName": ""}) == {
+    assert config(bootstrap="#!/bin/sh\n", program_settings={"vpcId": "vpc-1", "keyName": ""}) == {
         "cluster": "demo",
         "owner": "ada",
         "team": "vision",
@@ -71,13 +71,13 @@ def test_expiry_is_written_in_utc():
 
 def test_unknown_setting_is_rejected():
     with pytest.raises(UsageError, match="vpcID"):
-        config(existing={"vpcID": "vpc-1"})
+        config(program_settings={"vpcID": "vpc-1"})
 
 
 def test_subnet_of_the_plan_is_pinned_unless_the_user_selected_one():
     chosen = replace(CANDIDATE, subnet="subnet-1")
     assert config(candidate=chosen)["chosenSubnetId"] == "subnet-1"
-    own = config(candidate=chosen, existing={"subnetId": "subnet-2"})
+    own = config(candidate=chosen, program_settings={"subnetId": "subnet-2"})
     assert (own["subnetId"], "chosenSubnetId" in own) == ("subnet-2", False)
 
 

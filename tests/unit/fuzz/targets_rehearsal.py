@@ -208,7 +208,7 @@ def _control(body: bytes) -> None:
     ):
         target = f"/_cloudgpu/{name}"
         headers = Headers({HEADER: sign_call("secret", method, target, body)})
-        answer = control.answer(HttpRequest(method, target, headers, body))
+        answer = control.handle(HttpRequest(method, target, headers, body))
         assert answer.status in (200, 400)
         json.loads(answer.body)
 
@@ -314,10 +314,10 @@ def _host_request(line: bytes) -> None:
 
 
 def _json_call(body: bytes) -> None:
-    from cloudgpu.rehearsal.aws_api.dispatch import answer, paginate
+    from cloudgpu.rehearsal.aws_api.dispatch import call_json_action, paginate
 
     actions = {"List": lambda _world, _region, params: {"rows": paginate(["a", "b"], params)[0]}}
-    status, _headers, text = answer(actions, None, "us-east-1", "Service.List", body)  # type: ignore[arg-type]
+    status, _headers, text = call_json_action(actions, None, "us-east-1", "Service.List", body)  # type: ignore[arg-type]
     assert status in (200, 400)
     json.loads(text)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.run.progress import Note
-from cloudgpu.run.stage import setup_digest, stage
+from cloudgpu.run.stage import setup_digest, stage_job
 from tests.fake_host import ScriptedResult
 from tests.unit.run.test_staging import agents, job
 
@@ -64,7 +64,7 @@ def staged_requests(base: Path, ran: bool, **sections) -> tuple[list[dict], list
         agent.host.on(" env$", ScriptedResult(reply=lambda _: json.dumps({"interpreter": "/e/bin/python"}) + "\n"))
         agent.host.on(" setup$", ScriptedResult(reply=lambda _: lines + json.dumps({"ran": ran}) + "\n"))
     given = job(setup="make -C src", **sections)
-    stage(given, both, lambda _: (), base, heard.append, secrets={"TOKEN": "s3cr3t"})
+    stage_job(given, both, lambda _: (), base, heard.append, secrets={"TOKEN": "s3cr3t"})
     sent = [(command.text.rpartition(" ")[2], command.stdin) for command in both[0].host.sent]
     return [{"verb": verb, **json.loads(stdin)} for verb, stdin in sent if verb in ("env", "setup")], heard
 

@@ -15,7 +15,7 @@ from cloudgpu.run.job import Job
 from cloudgpu.run.local_files import without_data
 from cloudgpu.run.metrics import Metrics
 from cloudgpu.run.progress import Activity, Note
-from cloudgpu.run.stage import Staged, send_workdir, stage
+from cloudgpu.run.stage import Staged, send_workdir, stage_job
 from cloudgpu.run.start import rank_launches, start
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from tests.fake_host import FakeHost, ScriptedResult
@@ -85,7 +85,7 @@ def test_large_dataset_is_fetched_in_batches():
     one.host.on(" fetch$", ScriptedResult(reply=reply))
     data = [{"name": "big", "from": "s3://bucket/k/", "to": "/data/big"}]
     heard = []
-    done = stage(job(data=data), [one], lambda _: files, None, heard.append)
+    done = stage_job(job(data=data), [one], lambda _: files, None, heard.append)
     sizes = [len(json.loads(sent.stdin)["files"]) for sent in one.host.sent if "fetch" in sent.text]
     assert (sizes, done.data_bytes) == ([2000, 2000, 100], 4100)
     *moving, ended = [event for event in heard if isinstance(event, Activity) and event.name == "data big"]
@@ -99,7 +99,7 @@ def test_malformed_progress_of_a_download_is_refused():
     one.host.on(" fetch$", ScriptedResult(stdout='{"done": "much"}\n{"bytes": 1}\n'))
     data = [{"name": "big", "from": "s3://bucket/k/", "to": "/data/big"}]
     with pytest.raises(RemoteCommandError, match="invalid value for done"):
-        stage(job(data=data), [one], lambda _: [RemoteFile("https://x/1", "f1", 1, None)], None, lambda _: None)
+        stage_job(job(data=data), [one], lambda _: [RemoteFile("https://x/1", "f1", 1, None)], None, lambda _: None)
 
 
 def test_single_file_is_staged_as_a_dataset(tmp_path):
@@ -107,7 +107,7 @@ def test_single_file_is_staged_as_a_dataset(tmp_path):
     (one,) = agents(1)
     data = [{"name": "digits", "from": "digits.csv", "to": "/data/digits"}]
     listed = [RemoteFile("", "digits.csv", 3, None)]
-    stage(job(data=data), [one], lambda _: listed, tmp_path, lambda _: None)
+    stage_job(job(data=data), [one], lambda _: listed, tmp_path, lambda _: None)
     assert one.host.files == {"/data/digits/digits.csv": b"1,2"}
 
 
@@ -115,7 +115,7 @@ def test_creating_a_root_owned_directory_never_prompts_for_a_password(tmp_path):
     (one,) = agents(1)
     one.host.on("test -w", ScriptedResult(exit_code=1))
     data = [{"name": "digits", "from": ".", "to": "/data/digits"}]
-    stage(job(data=data), [one], lambda _: [], tmp_path, lambda _: None)
+    stage_job(job(data=data), [one], lambda _: [], tmp_path, lambda _: None)
     made = [sent.text for sent in one.host.sent if sent.text.startswith("sudo")]
     assert made == ['sudo -n mkdir -p /data/digits && sudo -n chown "$(id -u):$(id -g)" /data/digits']
 
@@ -126,7 +126,7 @@ def test_each_node_uses_its_own_interpreter():
         answer = {"interpreter": f"/env{one.host.node.index}/bin/python", "built": False}
         one.host.on(" env$", ScriptedResult(stdout='{"progress": "looking"}\n' + json.dumps(answer) + "\n"))
     work = job(environment={"python": {"requirements": ["numpy"]}})
-    done = stage(work, two, lambda _: [], None, lambda _: None)
+    done = stage_job(work, two, lambda _: [], None, lambda _: None)
     gang = rank_launches(work, two, done)
     assert [node.ranks[0].argv[0] for node in gang] == ["/env0/bin/python", "/env1/bin/python"]
     assert [node.ranks[0].env["RANK"] for node in gang] == ["0", "1"]
@@ -139,7 +139,7 @@ def test_torch_backend_is_requested_only_for_nodes_with_gpus(simulated, wanted):
     one.host.on(" env$", ScriptedResult(stdout='{"interpreter": "/env/bin/python", "built": true}\n'))
     work = job(environment={"python": {"requirements": ["torch"], "torch_backend": "cu126"}})
     there = replace(one.host.node, simulated=simulated)
-    stage(replace(work, inventory=Inventory("demo", (there,))), [one], lambda _: [], None, lambda _: None)
+    stage_job(replace(work, inventory=Inventory("demo", (there,))), [one], lambda _: [], None, lambda _: None)
     (asked,) = [sent for sent in one.host.sent if sent.text.endswith(" env")]
     assert json.loads(asked.stdin)["torch_backend"] == wanted
 
@@ -148,7 +148,7 @@ def test_killed_environment_build_is_an_error_with_its_last_output():
     (one,) = agents(1)
     one.host.on(" env$", ScriptedResult(stdout='{"progress": "installing"}\n', exit_code=137, stderr="Killed"))
     with pytest.raises(RemoteCommandError, match="`env` exited with code 137") as caught:
-        stage(job(environment={"python": {"requirements": ["numpy"]}}), [one], lambda _: [], None, lambda _: None)
+        stage_job(job(environment={"python": {"requirements": ["numpy"]}}), [one], lambda _: [], None, lambda _: None)
     assert caught.value.tail == ("Killed",)
 
 

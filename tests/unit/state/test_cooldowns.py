@@ -27,7 +27,7 @@ def cooldowns(workspace):
 
 def refuse(workspace, make, err):
     workspace.cloud.refusals = {"us-east-1c": err}
-    workspace.provisioning.up(make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d")), "demo")
+    workspace.provisioning.create(make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d")), "demo")
 
 
 def test_capacity_failure_is_remembered_for_ten_minutes(workspace, make, cooldowns):
@@ -52,14 +52,14 @@ def test_repeated_capacity_failure_replaces_its_entry(workspace, make, cooldowns
 
 def test_quota_failure_is_not_recorded_as_capacity_failure(workspace, make, cooldowns):
     workspace.cloud.refusals = {"us-east-1c": QuotaError("limit", code="VcpuLimitExceeded")}
-    workspace.provisioning.up(make.plan(make.candidate("us-east-1c"), make.candidate("us-west-2b")), "demo")
+    workspace.provisioning.create(make.plan(make.candidate("us-east-1c"), make.candidate("us-west-2b")), "demo")
     assert cooldowns.recent(workspace.cloud) == {}
 
 
 def test_successful_launch_clears_cooldown(workspace, make, cooldowns):
     cooldowns.note(workspace.cloud, make.candidate("us-east-1c"))
     cooldowns.note(workspace.cloud, make.candidate("us-east-1d"))
-    workspace.provisioning.up(make.plan(make.candidate("us-east-1c")), "demo")
+    workspace.provisioning.create(make.plan(make.candidate("us-east-1c")), "demo")
     assert list(cooldowns.recent(workspace.cloud)) == [("p3dn.24xlarge", "us-east-1d", "on-demand")]
 
 

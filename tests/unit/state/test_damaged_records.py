@@ -32,8 +32,8 @@ CLUSTER = {
 
 @pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in CLUSTER.items() for value in values])
 def test_invalid_cluster_record_is_damaged_and_others_are_listed(workspace, make, field, value):
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
-    workspace.provisioning.up(make.plan(make.candidate()), "other")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "other")
     path = workspace.home.cluster("demo").record
     path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
     shown = {one.record.name: one for one in list_cluster_statuses(workspace.records, workspace.clock.now())}
@@ -44,7 +44,7 @@ def test_invalid_cluster_record_is_damaged_and_others_are_listed(workspace, make
 
 
 def test_damaged_record_still_names_known_target(workspace, make):
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
     path = workspace.home.cluster("demo").record
     content = {**json.loads(path.read_text()), "target": "rehearsal"}
     path.write_text(json.dumps({**content, "expires_at": "soon"}))
@@ -53,7 +53,7 @@ def test_damaged_record_still_names_known_target(workspace, make):
 
 @pytest.mark.parametrize("target", ["mars", 1, None, ["aws"], {"aws": 1}])
 def test_damaged_record_with_unknown_target_has_no_target(workspace, make, target):
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
     path = workspace.home.cluster("demo").record
     path.write_text(json.dumps({**json.loads(path.read_text()), "target": target, "expires_at": "soon"}))
     assert workspace.records.target("demo") == ""
@@ -61,7 +61,7 @@ def test_damaged_record_with_unknown_target_has_no_target(workspace, make, targe
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
 def test_record_without_mapping_has_no_target(workspace, make, text):
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
     workspace.home.cluster("demo").record.write_bytes(text)
     assert workspace.records.target("demo") == ""
 
@@ -87,7 +87,7 @@ def test_invalid_run_record_is_reported_as_damaged(workspace, make, field, value
 
 @pytest.mark.parametrize("name", ["", "..", "../other", "a\0b", "a\nb", "x" * 256, "a/b"])
 def test_invalid_file_name_matches_no_record(workspace, make, name):
-    workspace.provisioning.up(make.plan(make.candidate()), "other")
+    workspace.provisioning.create(make.plan(make.candidate()), "other")
     assert workspace.records.cluster(name) is None
     assert workspace.records.last_known(name) is None
     assert workspace.records.run(name) is None
@@ -145,7 +145,7 @@ def test_damaged_cooldown_entry_does_not_hide_others(workspace, make, row):
 
 @pytest.mark.parametrize("change", [{"port": 0}, {"port": True}, {"port": 65536}, {"gpus": "8"}, {"host_keys": "x"}])
 def test_damaged_inventory_error_names_path_and_field(workspace, make, change):
-    up = workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    up = workspace.provisioning.create(make.plan(make.candidate()), "demo")
     path = workspace.home.cluster("demo").inventory
     content = json.loads(path.read_text())
     content["nodes"][0] |= change

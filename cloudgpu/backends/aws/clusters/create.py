@@ -195,7 +195,7 @@ class Provisioning:
         self._teardown = Teardown(context)
         self._attempts = CandidateLauncher(context, requester.public_key)
 
-    def up(
+    def create(
         self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False, retry_s: int = 0
     ) -> ProvisionedCluster:
         """Create a cluster. If it already exists, verify it, and allow it what `reuse_cluster` allows.

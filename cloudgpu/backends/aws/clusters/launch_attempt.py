@@ -48,18 +48,18 @@ class CandidateLauncher:
         """Create the cluster on this candidate, and return the updated record and the applied stack."""
         context = self._context
         context.emit(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h", detail=True))
-        chosen = program_choices(plan.recipe, context.cloud.program_settings)
-        record, ready = self._storage.ready(
-            plan.recipe, record, candidate, chosen, node_subnets(plan.candidates, candidate.region)
+        program_settings = program_settings_for(plan.recipe, context.cloud.program_settings)
+        record, storage = self._storage.provide(
+            plan.recipe, record, candidate, program_settings, node_subnets(plan.candidates, candidate.region)
         )
         record = record_with_candidate(
             record,
             plan,
             candidate,
-            chosen,
+            program_settings,
             public_key=self._public_key,
             ssh_cidr=context.cloud.caller_cidr(),
-            storage=ready,
+            storage=storage,
         )
         row = spending_of(record, context.clock.now())
         record = context.records.save_cluster(record, context.clock.now())
@@ -146,7 +146,7 @@ def record_with_candidate(
     record: ClusterRecord,
     plan: Plan,
     candidate: Candidate,
-    chosen: Mapping[str, str],
+    program_settings: Mapping[str, str],
     *,
     public_key: str,
     ssh_cidr: str,
@@ -154,7 +154,7 @@ def record_with_candidate(
 ) -> ClusterRecord:
     """Return the record of a cluster that is about to be launched with this candidate.
 
-    `chosen` contains the settings of the cluster program that the user chose, as `program_choices` returns them.
+    `program_settings` are as `program_settings_for` returns them.
     """
     candidate = replace(candidate, image=_image(record, candidate))
     config = stack_config(
@@ -169,7 +169,7 @@ def record_with_candidate(
         public_key=public_key,
         ssh_cidr=ssh_cidr,
         disk_gib=int(plan.recipe.resources.disk),
-        existing=chosen,
+        program_settings=program_settings,
         bootstrap=pack_script(bootstrap_script(replace(node_kind(plan, candidate), mounts=storage.mounts))),
         grants=_permissions(plan.recipe, record.identity.run_id, storage),
         **_launch_options(record),
@@ -203,7 +203,7 @@ def _permissions(recipe: Recipe, run_id: str, storage: MountableStorage) -> dict
     return {**grants.config, "storageSecurityGroupIds": list_setting(storage.groups)}
 
 
-def program_choices(recipe: Recipe, settings: Mapping[str, str]) -> dict[str, str]:
+def program_settings_for(recipe: Recipe, settings: Mapping[str, str]) -> dict[str, str]:
     """Return the program settings that the user chose, with the recipe's tags added to the tags of the settings."""
     tags = merge_tags(parse_tags(settings.get("tags", "")), recipe.tags)
     try:

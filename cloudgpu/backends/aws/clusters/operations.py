@@ -9,7 +9,7 @@ from pathlib import Path
 from cloudgpu.backends.aws.account import AwsAccount, CloudContext
 from cloudgpu.backends.aws.clusters.create import Provisioning, reuse_cluster
 from cloudgpu.backends.aws.clusters.delete import Teardown
-from cloudgpu.backends.aws.clusters.launch_attempt import program_choices, record_with_candidate
+from cloudgpu.backends.aws.clusters.launch_attempt import program_settings_for, record_with_candidate
 from cloudgpu.backends.aws.clusters.ledger_rows import record_node_ends, restore_missing_rows
 from cloudgpu.backends.aws.clusters.ssh_access import authorize_ssh, detect_caller_cidr
 from cloudgpu.backends.aws.engines import stack_of
@@ -73,7 +73,7 @@ class CloudClusters(ClusterOperations):
     ) -> ProvisionedCluster:
         """Create a cluster, or verify that the existing one matches the plan, as `reuse` does."""
         provisioning = Provisioning(self.context, requester)
-        return provisioning.up(plan, name, run_id=run_id, keep_on_failure=keep_on_failure, retry_s=retry_s)
+        return provisioning.create(plan, name, run_id=run_id, keep_on_failure=keep_on_failure, retry_s=retry_s)
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
         """Verify a running cluster, and allow the caller's address and the S3 locations of the plan's recipe."""
@@ -206,7 +206,7 @@ def forecast(
         new_record(cloud, plan, cluster, requester, "", clock.now()),
         plan,
         plan.candidates[0],
-        program_choices(plan.recipe, cloud.program_settings),
+        program_settings_for(plan.recipe, cloud.program_settings),
         public_key=_PLACEHOLDER_KEY,
         ssh_cidr=_PLACEHOLDER_CIDR,
     )

@@ -32,18 +32,19 @@ class ClusterStorage:
 
     context: CloudContext
 
-    def ready(
+    def provide(
         self,
         recipe: Recipe,
         record: ClusterRecord,
         candidate: Candidate,
-        existing: Mapping[str, str],
+        program_settings: Mapping[str, str],
         planned: Mapping[str, str] | None = None,
     ) -> tuple[ClusterRecord, MountableStorage]:
         """Find or create the recipe's storage in the candidate's location. Return the updated record and the mounts.
 
-        New storage is recorded before it is created. `existing` contains the cluster program's settings for existing
-        resources that the user selected; `planned` the subnet that the plan chose for each zone of the region.
+        New storage is recorded before it is created. Unused storage of an earlier candidate in another location is
+        deleted. `program_settings` are as `program_settings_for` returns them; `planned` contains the subnet that the
+        plan chose for each zone of the region.
         """
         record = self._delete_elsewhere(record, candidate)
         if not recipe.storage:
@@ -52,8 +53,8 @@ class ClusterStorage:
         storage_in_region = self._stored_in(candidate.region)
         rows = tuple(_row(storage, record, candidate, storage_in_region) for storage in recipe.storage)
         record = self.context.records.save_cluster(_with_storage(record, rows), self.context.clock.now())
-        _refuse_own_vpc(rows, candidate, existing)
-        network = _NewNetwork(candidate, existing, {**(planned or {}), **_own_subnet(candidate)})
+        _refuse_own_vpc(rows, candidate, program_settings)
+        network = _NewNetwork(candidate, program_settings, {**(planned or {}), **_own_subnet(candidate)})
         created = self._create_missing(recipe, record, network, storage_in_region)
         if created:
             storage_in_region = self._stored_in(candidate.region)
@@ -160,7 +161,7 @@ class ClusterStorage:
         for storage, row in zip(recipe.storage, record.placement.storage, strict=True):
             if storage.make is not None and (row.ends or row.name not in storage_in_region):
                 self.context.emit(Note(f"creating storage {row.name} ({row.kind}) in {row.zone or row.region}"))
-                request = _storage_request(storage, storage.make, row, record.name, network.existing)
+                request = _storage_request(storage, storage.make, row, record.name, network.program_settings)
                 request = replace(request, subnets=self._subnets(request, network))
                 created[row.name] = self._manager(record.identity.team).create(request).made
         return created
@@ -191,23 +192,23 @@ class _NewNetwork:
     """Where the nodes will run, which decides the subnets of new file systems.
 
     Attributes:
-        existing: The cluster program's settings for existing resources that the user selected.
+        program_settings: The settings of the cluster program that the user chose.
         planned: The subnet that the plan chose for each zone of the region.
     """
 
     candidate: Candidate
-    existing: Mapping[str, str]
+    program_settings: Mapping[str, str]
     planned: Mapping[str, str]
 
     @property
     def request(self) -> NetworkRequest:
         """The settings that determine the VPC and its suitable subnets."""
-        vpc, subnet, group = (self.existing.get(key, "") for key in ("vpcId", "subnetId", "securityGroupId"))
+        vpc, subnet, group = (self.program_settings.get(key, "") for key in ("vpcId", "subnetId", "securityGroupId"))
         return NetworkRequest(
             public_address=self.candidate.public_address,
             own_subnet=bool(subnet),
             own_network=bool(vpc or subnet or group),
-            reach="ssm" if self.existing.get("reach") == "ssm" else "direct",
+            reach="ssm" if self.program_settings.get("reach") == "ssm" else "direct",
             vpc_id=vpc,
             subnet_id=subnet,
             security_group_id=group,
@@ -324,9 +325,9 @@ def _mount(storage: Storage, stored: TaggedStorage, zone: str) -> Mount:
 
 
 def _storage_request(
-    storage: Storage, make: Make, row: AttachedStorage, cluster: str, existing: Mapping[str, str]
+    storage: Storage, make: Make, row: AttachedStorage, cluster: str, program_settings: Mapping[str, str]
 ) -> StorageRequest:
-    subnet = existing.get("subnetId", "")
+    subnet = program_settings.get("subnetId", "")
     config = {
         "zone": row.zone,
         "sizeGib": str(int(make.size)) if make.size else "",
@@ -334,17 +335,17 @@ def _storage_request(
         "linked": make.linked or "",
         "snapshotId": make.snapshot or "",
         "subnetIds": list_setting([subnet] if subnet else []),
-        **{name: existing.get(name, "") for name in ("vpcId", "kmsKeyId", "tags")},
+        **{name: program_settings.get(name, "") for name in ("vpcId", "kmsKeyId", "tags")},
     }
     settings = {key: text for key, text in config.items() if text}
     return StorageRequest(row.name, make.kind, row.region, not storage.keep, settings, "" if storage.keep else cluster)
 
 
-def _refuse_own_vpc(rows: Sequence[AttachedStorage], candidate: Candidate, existing: Mapping[str, str]) -> None:
+def _refuse_own_vpc(rows: Sequence[AttachedStorage], candidate: Candidate, program_settings: Mapping[str, str]) -> None:
     grouped = [row.name for row in rows if row.kind in FILE_SYSTEMS]
     if grouped and candidate.public_address in GATEWAYS:
         message = f"storage {', '.join(grouped)} cannot be reached from the VPC that is created for nodes behind NAT"
         raise UsageError(message, hint="set public_address to elastic, or set vpc_id and subnet_id")
-    if grouped and existing.get("createVpc"):
+    if grouped and program_settings.get("createVpc"):
         message = f"storage {', '.join(grouped)} cannot be reached from a VPC that is created with the cluster"
         raise UsageError(message, hint="set create_vpc = false, or set vpc_id for both the cluster and the storage")

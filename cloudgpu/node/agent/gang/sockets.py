@@ -7,7 +7,7 @@ import resource
 import selectors
 import socket
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Protocol
 
 from ..untrusted_data import AgentError, raise_malformed_as
 from .protocol import GangConnection, HeadProtocol, ProtocolError, WorkerProtocol
@@ -23,43 +23,63 @@ _RETRY_S = 0.25
 _FAREWELL_S = 2.0
 
 
-class Gang:
-    """The supervisor's interface to the gang. This base class is a gang of one node, without sockets."""
-
-    def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
-        now = time.monotonic()
-        self._spec = spec
-        self._selector = selector
-        self._head = HeadCore(spec.gang.nodes, spec.limits, now)
+class Gang(Protocol):
+    """The supervisor's interface to the gang."""
 
     @property
     def formed(self) -> bool:
         """True if every node has connected, so that ranks may start."""
-        return self._head.formed
 
     @property
     def verdict(self) -> GangVerdict | None:
         """Outcome of the run; None until it is decided."""
-        return self._head.verdict
 
     def tick(self, report: Report, now: float) -> None:
         """Process this node's report, send pending messages to the other nodes, and decide the outcome if possible."""
+
+    def released(self, now: float) -> bool:
+        """Return True if this node has finished and no other node needs it."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class SingleNodeGang:
+    """A gang of one node, which decides the outcome and has no sockets."""
+
+    def __init__(self, spec: StartSpec) -> None:
+        self._spec = spec
+        self._head = HeadCore(spec.gang.nodes, spec.limits, time.monotonic())
+
+    @property
+    def formed(self) -> bool:
+        """See `Gang.formed`."""
+        return self._head.formed
+
+    @property
+    def verdict(self) -> GangVerdict | None:
+        """See `Gang.verdict`."""
+        return self._head.verdict
+
+    def tick(self, report: Report, now: float) -> None:
+        """See `Gang.tick`."""
         self._head.receive(0, report, now)
         self._head.tick(now)
 
     def released(self, now: float) -> bool:
-        """Return True if this node has finished and no other node needs it."""
+        """See `Gang.released`."""
         return self._head.released(now)
 
     def close(self) -> None:
-        """Close the connections. A gang of one node does not have any."""
+        """Do nothing, because there are no connections."""
 
 
-class HeadGang(Gang):
-    """The gang as seen by node 0, which listens and sends the same order to every worker."""
+class HeadGang(SingleNodeGang):
+    """The gang as seen by node 0, to which workers connect: it listens, and sends the same order to every worker."""
 
     def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
-        super().__init__(spec, selector)
+        super().__init__(spec)
+        self._selector = selector
         if spec.gang.nodes > _MAX_UNAUTHENTICATED:
             _allow_handles(spec.gang.nodes + _SPARE_HANDLES)
         self._listener = _listen(spec.gang.head_address, spec.gang.port)
@@ -140,11 +160,12 @@ class HeadGang(Gang):
             self._head.closed(peer, time.monotonic())
 
 
-class WorkerGang(Gang):
+class WorkerGang:
     """The gang as seen by a worker, which connects to the head node, sends reports and follows orders."""
 
     def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
-        super().__init__(spec, selector)
+        self._spec = spec
+        self._selector = selector
         self._core = WorkerCore(spec.limits, time.monotonic())
         self._connection: GangConnection | None = None
         self._retry_at = 0.0
@@ -242,7 +263,7 @@ def _read(read: Callable[[dict[str, Any]], dict[str, Any]], message: dict[str, A
 def join_gang(spec: StartSpec, selector: selectors.BaseSelector) -> Gang:
     """Create this node's interface to the gang."""
     if spec.gang.nodes == 1:
-        return Gang(spec, selector)
+        return SingleNodeGang(spec)
     return HeadGang(spec, selector) if spec.node_index == 0 else WorkerGang(spec, selector)
 
 

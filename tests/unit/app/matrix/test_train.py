@@ -324,7 +324,7 @@ def test_too_little_remaining_time_is_reported(harness):
 
 
 def test_existing_cluster_named_by_option_is_used_and_kept(harness, make):
-    harness.workspace.provisioning.up(make.plan(make.candidate()), "lab")
+    harness.workspace.provisioning.create(make.plan(make.candidate()), "lab")
     outcome = harness.run(cluster="lab")
     assert states(outcome) == ["succeeded"] * 3
     assert harness.workspace.records.cluster("lab").state == "up"
@@ -334,7 +334,7 @@ def test_existing_cluster_named_by_option_is_used_and_kept(harness, make):
 
 
 def test_existing_cluster_with_recipe_name_is_used_and_kept(harness, make):
-    harness.workspace.provisioning.up(make.plan(make.candidate()), "quickstart")
+    harness.workspace.provisioning.create(make.plan(make.candidate()), "quickstart")
     harness.run()
     assert harness.workspace.records.cluster("quickstart").state == "up"
     assert len(harness.launches) == 1

@@ -8,7 +8,7 @@ from cloudgpu.errors import BusyError, RemoteCommandError
 @pytest.fixture
 def lab(workspace, make, gang):
     """A running cluster, on which the run `other-1` of another machine is in progress."""
-    workspace.provisioning.up(make.plan(make.candidate()), "lab")
+    workspace.provisioning.create(make.plan(make.candidate()), "lab")
     gang.busy = ["other-1"]
     return workspace
 

@@ -19,7 +19,7 @@ def nodes(workspace, make):
         )
         return {node.booted for node in inventory.nodes}
 
-    workspace.provisioning.up(make.plan(make.candidate()), "lab")
+    workspace.provisioning.create(make.plan(make.candidate()), "lab")
     return booted
 
 

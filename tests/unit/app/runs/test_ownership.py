@@ -15,7 +15,7 @@ from tests.manual_clock import ManualClock
 @pytest.fixture
 def ending(workspace, make):
     """A cluster that is being deleted."""
-    record = workspace.provisioning.up(make.plan(make.candidate()), "demo").record
+    record = workspace.provisioning.create(make.plan(make.candidate()), "demo").record
     return workspace.records.save_cluster(record.in_state("ending"), workspace.clock.now())
 
 

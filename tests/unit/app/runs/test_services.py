@@ -142,7 +142,7 @@ def test_ready_service_url_is_shown_with_its_token(workspace, web):
     with workspace.serving(recipe(port), near()) as services:
         workspace.until("opens it again")
         (service,) = services.services
-        assert services.judged(Verdict("succeeded")) == Verdict("succeeded")
+        assert services.with_service_failure(Verdict("succeeded")) == Verdict("succeeded")
     assert web.paths == ["/api"] * 2
     assert workspace.messages[0].startswith("web is ready after ")
     assert workspace.pinned == [ServiceAddress("web", f"http://127.0.0.1:{port}/lab?token={service.token}")]
@@ -175,7 +175,7 @@ def test_service_that_never_becomes_ready_is_stopped_and_failed(workspace, web, 
     with workspace.serving(recipe(port, ready={"status": wanted}), near()) as services:
         assert workspace.stopped.wait(WAIT_S)
         workspace.until("; stopping the run")
-        verdict = services.judged(Verdict("cancelled"))
+        verdict = services.with_service_failure(Verdict("cancelled"))
     assert verdict == Verdict("failed", None, 0, 0, f"web is not ready after 1s: {why.format(port)}")
 
 
@@ -215,7 +215,7 @@ def test_service_beside_ranks_does_not_stop_the_run(workspace, web):
     web.statuses = [503]
     with workspace.serving(recipe(web.server_address[1], beside=True), near()) as services:
         workspace.until("board is not ready after 1s: ")
-        assert services.judged(Verdict("succeeded")).succeeded
+        assert services.with_service_failure(Verdict("succeeded")).succeeded
     assert workspace.messages[0].endswith("; the run continues")
     assert not workspace.stopped.is_set()
 
@@ -224,23 +224,23 @@ def test_reattached_service_is_never_stopped(workspace, web):
     web.statuses = [503]
     with workspace.serving(recipe(web.server_address[1]), near(), fresh=False) as services:
         workspace.until("; the run continues")
-        assert services.judged(Verdict("succeeded")).succeeded
+        assert services.with_service_failure(Verdict("succeeded")).succeeded
     assert not workspace.stopped.is_set()
 
 
 def test_service_that_exits_before_ready_has_failed(workspace, web):
     web.statuses = [503]
     with workspace.serving(recipe(web.server_address[1]), near()) as services:
-        assert services.judged(Verdict("succeeded")) == Verdict(
+        assert services.with_service_failure(Verdict("succeeded")) == Verdict(
             "failed", 0, 0, 0, "the service exited before it was ready"
         )
         broken = Verdict("failed", 3, 0, 0, "exit code 3")
-        assert services.judged(broken) == broken
+        assert services.with_service_failure(broken) == broken
 
 
 def test_reading_logs_does_not_open_services(workspace):
     with workspace.serving(recipe(8888), None) as services:
-        assert services.judged(Verdict("succeeded")).succeeded
+        assert services.with_service_failure(Verdict("succeeded")).succeeded
     assert workspace.messages == []
 
 

@@ -283,7 +283,7 @@ class TestInterrupts:
         assert watching.attach(outcome.record.run_id).record.state == "succeeded"
 
     def test_cancelling_on_existing_cluster_stops_only_the_ranks(self, workspace, make, gang, training):
-        workspace.provisioning.up(make.plan(make.candidate()), "shared")
+        workspace.provisioning.create(make.plan(make.candidate()), "shared")
 
         def once():
             gang.before.clear()
@@ -325,14 +325,14 @@ def test_attach_honors_keep_on_failure_of_train(workspace, gang, training, watch
 
 
 def test_cluster_of_another_shape_is_not_reused_by_name(workspace, make, training):
-    workspace.provisioning.up(make.plan(make.candidate(), nodes=4), "quickstart")
+    workspace.provisioning.create(make.plan(make.candidate(), nodes=4), "quickstart")
     outcome = training()
     assert outcome.record.cluster != "quickstart"
     assert outcome.record.state == "succeeded"
 
 
 def test_expired_cluster_with_recipe_name_does_not_block_a_run(workspace, make, training):
-    workspace.provisioning.up(make.plan(make.candidate()), "quickstart")
+    workspace.provisioning.create(make.plan(make.candidate()), "quickstart")
     workspace.clock.sleep(7200)
     assert training().record.state == "succeeded"
 
@@ -345,7 +345,7 @@ def test_nan_metric_fails_the_run_and_is_null_in_json(gang, training):
 
 
 def test_concurrent_runs_upload_their_work_directories_in_turn(workspace, make, gang, training):
-    workspace.provisioning.up(make.plan(make.candidate()), "shared")
+    workspace.provisioning.create(make.plan(make.candidate()), "shared")
     waiting = threading.Event()
     workspace.heard = _Heard(
         lambda event: waiting.set() if "waiting for another run" in getattr(event, "text", "") else None

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.app.runs.lost_nodes import Interruptions, UnreachableNodes, describe_notice, has_checkpoint, what_is_lost
+from cloudgpu.app.runs.lost_nodes import SpotNotices, UnreachableNodes, describe_notice, has_checkpoint, what_is_lost
 from cloudgpu.errors import AuthError, BadRequestError, CloudError, ConnectError
 from cloudgpu.run.agent_messages import SpotNotice
 from cloudgpu.state.run_records import RunRecord
@@ -16,7 +16,7 @@ TROUBLE = ConnectError("no route to host")
 
 @pytest.fixture
 def silence(workspace, make):
-    record = workspace.provisioning.up(make.plan(make.candidate()), "demo").record
+    record = workspace.provisioning.create(make.plan(make.candidate()), "demo").record
     workspace.heard.clear()
     run = RunRecord("r-1", "demo", "quickstart", "", "ann", "", "rehearsal", workspace.clock.now())
     nodes = workspace.cloud.inventory(record, record.placement.instance_ids, None).nodes
@@ -89,7 +89,7 @@ def test_nodes_are_queried_even_without_a_cluster_record(workspace, silence):
 
 def test_lost_spot_node_names_interruption_loss_and_next_command(workspace, make):
     workspace.cloud.stored = {"s3://b/r-1": 1}
-    record = workspace.provisioning.up(make.plan(make.candidate(market="spot")), "demo").record
+    record = workspace.provisioning.create(make.plan(make.candidate(market="spot")), "demo").record
     (node, _) = workspace.cloud.inventory(record, record.placement.instance_ids, None).nodes
     workspace.cloud.alive[node.instance_id] = "terminated"
     resolved = {"resources": {"market": "spot"}, "checkpoint": {"path": "c", "to": "s3://b/{run}"}}
@@ -206,8 +206,8 @@ def test_announced_interruption_says_when_the_node_ends_and_what_becomes_of_chec
 
 def test_announced_interruption_is_shown_once_for_each_node(workspace):
     run = RunRecord("r-1", "demo", "q", "r.yaml", "ann", "", "aws", AT)
-    interruptions = Interruptions(workspace.context, run)
+    spot_notices = SpotNotices(workspace.context, run)
     for node in (0, 1, 0, 1, 0):
-        interruptions.add(SpotNotice(node, "terminate", AT))
+        spot_notices.add(SpotNotice(node, "terminate", AT))
     assert [note.node for note in workspace.heard] == [0, 1]
     assert not any(note.detail for note in workspace.heard)  # so it stays on the terminal

@@ -80,7 +80,7 @@ def test_pulumi_lines_prepare_a_manual_pulumi_run(engines):
 def test_new_cluster_record_names_its_engine(workspace, make):
     for requested, engine, name in (("", "direct", "a"), ("pulumi", "pulumi", "b")):
         workspace.cloud.requested_engine = requested
-        cluster = workspace.provisioning.up(make.plan(make.candidate()), name)
+        cluster = workspace.provisioning.create(make.plan(make.candidate()), name)
         assert cluster.record.identity.engine == engine
         assert workspace.records.cluster(name).identity.engine == engine
 
@@ -88,17 +88,17 @@ def test_new_cluster_record_names_its_engine(workspace, make):
 @pytest.mark.parametrize("state", ["up", "making"])
 def test_request_for_another_engine_is_rejected_without_changes(workspace, make, state):
     plan = make.plan(make.candidate())
-    workspace.provisioning.up(plan, "demo")
+    workspace.provisioning.create(plan, "demo")
     workspace.records.save_cluster(workspace.records.cluster("demo").in_state(state), workspace.clock.now())
     workspace.cloud.calls.clear()
     workspace.cloud.requested_engine = "pulumi"
     with pytest.raises(UsageError, match="created with the direct engine, not pulumi") as caught:
-        workspace.provisioning.up(plan, "demo")
+        workspace.provisioning.create(plan, "demo")
     assert "cloudgpu down demo" in caught.value.hint
     assert workspace.cloud.calls == []
     assert workspace.records.cluster("demo").state == state
     workspace.cloud.requested_engine = "direct"
-    workspace.provisioning.up(plan, "demo")
+    workspace.provisioning.create(plan, "demo")
 
 
 def test_record_of_the_pulumi_engine_rejects_several_spot_nodes_without_changes(workspace, make):
@@ -106,26 +106,26 @@ def test_record_of_the_pulumi_engine_rejects_several_spot_nodes_without_changes(
     spot = make.candidate(market="spot")
     for candidates in ((spot,), (make.candidate(), spot)):
         with pytest.raises(UsageError, match="pulumi engine cannot launch the 2 spot nodes of cluster demo"):
-            workspace.provisioning.up(make.plan(*candidates), "demo")
+            workspace.provisioning.create(make.plan(*candidates), "demo")
     assert workspace.records.cluster("demo") is None
     assert list(workspace.ledger.entries()) == []
     assert workspace.cloud.calls == []
 
     # an interrupted `up` left the record; the next command does not name the engine, so the plan cannot report it
     plan = make.plan(make.candidate())
-    workspace.provisioning.up(plan, "demo")
+    workspace.provisioning.create(plan, "demo")
     workspace.records.save_cluster(workspace.records.cluster("demo").in_state("making"), workspace.clock.now())
     workspace.cloud.calls.clear()
     workspace.cloud.requested_engine = ""
     with pytest.raises(UsageError) as caught:
-        workspace.provisioning.up(make.plan(make.replace(plan.candidates[0], market="spot")), "demo")
+        workspace.provisioning.create(make.plan(make.replace(plan.candidates[0], market="spot")), "demo")
     assert caught.value.hint == "use --engine direct, after `cloudgpu down demo` if an `up` was interrupted"
     assert workspace.cloud.calls == []
     assert workspace.records.cluster("demo").state == "making"
 
     workspace.cloud.requested_engine = "pulumi"
     one = make.plan(make.candidate(market="spot"), nodes=1)
-    assert workspace.provisioning.up(one, "single").record.identity.engine == "pulumi"
+    assert workspace.provisioning.create(one, "single").record.identity.engine == "pulumi"
 
 
 def test_unusable_engine_fails_before_anything_is_recorded(workspace, make):
@@ -134,13 +134,13 @@ def test_unusable_engine_fails_before_anything_is_recorded(workspace, make):
 
     workspace.cloud.engine = missing
     with pytest.raises(UsageError, match="no CLI"):
-        workspace.provisioning.up(make.plan(make.candidate()), "demo")
+        workspace.provisioning.create(make.plan(make.candidate()), "demo")
     assert workspace.records.cluster("demo") is None
     assert list(workspace.ledger.entries()) == []
 
 
 def test_down_without_engine_tool_deletes_resources_by_tag(workspace, make):
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
     workspace.cloud.orphans = [make.thing("instance", "i-0", "us-east-1")]
 
     def missing(record):
@@ -155,5 +155,7 @@ def test_down_without_engine_tool_deletes_resources_by_tag(workspace, make):
 def test_capacity_error_fails_over_under_the_pulumi_engine(workspace, make):
     workspace.cloud.requested_engine = "pulumi"
     workspace.cloud.refusals = {"us-east-1c": CapacityError("none", code="InsufficientInstanceCapacity")}
-    cluster = workspace.provisioning.up(make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d")), "demo")
+    cluster = workspace.provisioning.create(
+        make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d")), "demo"
+    )
     assert (cluster.record.placement.zone, cluster.record.identity.engine) == ("us-east-1d", "pulumi")

@@ -17,7 +17,7 @@ def damaged():
 @pytest.mark.parametrize("fails_after", [0, 1, 2, 3])
 def test_down_deletes_cluster_and_reports_the_damaged_ledger(workspace, make, fails_after):
     """The ledger fails from the first access or from a later one."""
-    workspace.provisioning.up(make.plan(make.candidate()), "mine")
+    workspace.provisioning.create(make.plan(make.candidate()), "mine")
     calls = []
 
     def opened():
@@ -55,7 +55,7 @@ def test_failed_launch_is_cleaned_up_although_the_ledger_failed_meanwhile(worksp
     workspace.cloud.before_up = launched
     workspace.cloud.refusals = {"us-east-1c": CloudError("the launch failed")}
     with pytest.raises(TeardownError) as caught:
-        workspace.provisioning.up(make.plan(make.candidate()), "mine")
+        workspace.provisioning.create(make.plan(make.candidate()), "mine")
     assert workspace.cloud.orphans == []
     assert caught.value.message == (
         "the launch failed; and the cleanup failed: cluster mine is deleted, verified by tag search, but its ledger "
@@ -64,7 +64,7 @@ def test_failed_launch_is_cleaned_up_although_the_ledger_failed_meanwhile(worksp
 
 
 def test_down_closes_rows_of_an_intact_ledger(workspace, make):
-    workspace.provisioning.up(make.plan(make.candidate()), "mine")
+    workspace.provisioning.create(make.plan(make.candidate()), "mine")
     Teardown(replace(workspace.context, ledger=LenientLedger(lambda: workspace.ledger))).down("mine", "us-east-1")
     assert workspace.ledger.entries(state="open") == ()
 

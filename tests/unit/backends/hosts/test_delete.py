@@ -12,7 +12,7 @@ from cloudgpu.ledger.store import open_ledger
 
 
 def test_down_releases_every_host_and_bills_the_time(lab):
-    lab.provisioning.up(lab.plan(), "demo")
+    lab.provisioning.create(lab.plan(), "demo")
     lab.clock.sleep(1800)
     deleted = lab.teardown.down("demo", "us-east-1")
     assert deleted.known
@@ -24,7 +24,7 @@ def test_down_releases_every_host_and_bills_the_time(lab):
 
 
 def test_unreachable_host_is_reported_as_left(lab):
-    lab.provisioning.up(lab.plan(), "demo")
+    lab.provisioning.create(lab.plan(), "demo")
     lab.machines["blue"].unreachable = True
     with pytest.raises(TeardownError) as caught:
         lab.teardown.down("demo", "us-east-1")
@@ -41,7 +41,7 @@ def test_unreachable_host_is_reported_as_left(lab):
     [('{"clusters": 1}\n', "malformed"), ("", "exited without a response"), ('{"error": "EIO"}\n', "EIO")],
 )
 def test_malformed_agent_response_does_not_count_as_deleted(lab, line, words):
-    lab.provisioning.up(lab.plan(), "demo")
+    lab.provisioning.create(lab.plan(), "demo")
     lab.machines["blue"].answers["leave"] = line
     with pytest.raises(TeardownError, match=words):
         lab.teardown.down("demo", "us-east-1")
@@ -49,7 +49,7 @@ def test_malformed_agent_response_does_not_count_as_deleted(lab, line, words):
 
 
 def test_leftovers_on_a_host_are_reported(lab):
-    lab.provisioning.up(lab.plan(), "demo")
+    lab.provisioning.create(lab.plan(), "demo")
     lab.machines["red"].left = ["mount /data", "container ab12"]
     with pytest.raises(TeardownError) as caught:
         lab.teardown.down("demo", "us-east-1")
@@ -57,7 +57,7 @@ def test_leftovers_on_a_host_are_reported(lab):
 
 
 def test_down_without_record_queries_hosts_by_name_and_owner(lab):
-    lab.provisioning.up(lab.plan(), "demo")
+    lab.provisioning.create(lab.plan(), "demo")
     lab.records.forget_cluster("demo")
     lab.machines["red"].leases["other"] = {"cluster": "demo", "owner": "ben", "devices": []}
     lab.clock.sleep(3600)
@@ -76,14 +76,14 @@ def test_down_without_record_fails_if_a_host_is_unreachable(lab):
 
 
 def test_hosts_file_replaces_a_missing_cluster_inventory(lab):
-    lab.provisioning.up(lab.plan(), "demo")
+    lab.provisioning.create(lab.plan(), "demo")
     lab.home.cluster("demo").inventory.unlink()
     assert lab.teardown.down("demo", "us-east-1").instances == ("red", "blue")
     assert lab.leased() == {"red": 0, "blue": 0}
 
 
 def test_host_missing_from_every_file_is_reported_as_left(lab):
-    lab.provisioning.up(lab.plan(), "demo")
+    lab.provisioning.create(lab.plan(), "demo")
     lab.home.cluster("demo").inventory.unlink()
     lab.hosts = lab.hosts[:1]
     with pytest.raises(TeardownError, match="blue could not be queried: it is not in the inventory"):
@@ -91,7 +91,7 @@ def test_host_missing_from_every_file_is_reported_as_left(lab):
 
 
 def test_extend_updates_ledger_record_and_every_lease(lab):
-    record = lab.provisioning.up(lab.plan(), "demo").record
+    record = lab.provisioning.create(lab.plan(), "demo").record
     extended = lab.extending.extend("demo", by=timedelta(hours=1))
     assert extended.before == record.lifecycle.expires_at
     assert extended.record.lifecycle.expires_at == record.lifecycle.expires_at + timedelta(hours=1)
@@ -101,14 +101,14 @@ def test_extend_updates_ledger_record_and_every_lease(lab):
 
 
 def test_expired_lease_is_not_extended(lab):
-    lab.provisioning.up(lab.plan(), "demo")
+    lab.provisioning.create(lab.plan(), "demo")
     lab.machines["blue"].leases.clear()
     with pytest.raises(StateError, match="blue"):
         lab.extending.extend("demo", by=timedelta(hours=1))
 
 
 def test_missing_ledger_rows_are_restored_from_the_record(lab, tmp_path):
-    lab.provisioning.up(lab.plan(), "demo")
+    lab.provisioning.create(lab.plan(), "demo")
     lab.ledger = open_ledger(f"sqlite:///{tmp_path}/empty.db")
     lab.clock.sleep(1800)
     deleted = lab.teardown.down("demo", "us-east-1")
@@ -120,13 +120,13 @@ def test_missing_ledger_rows_are_restored_from_the_record(lab, tmp_path):
 
 
 def test_node_is_running_while_its_lease_exists(lab):
-    record = lab.provisioning.up(lab.plan(), "demo").record
+    record = lab.provisioning.create(lab.plan(), "demo").record
     lab.machines["blue"].leases.clear()
     alive = lab.backend.instance_states("", (*record.placement.instance_ids, "x@unknown"))
     assert alive == {"red@demo": "running", "blue@demo": "terminated", "x@unknown": "terminated"}
 
 
 def test_cluster_inventory_lists_the_leased_hosts(lab):
-    record = lab.provisioning.up(lab.plan(), "demo").record
+    record = lab.provisioning.create(lab.plan(), "demo").record
     inventory = Inventory.from_json(json.loads(lab.home.cluster("demo").inventory.read_text()))
     assert [node.instance_id for node in inventory.nodes] == list(record.placement.instance_ids)

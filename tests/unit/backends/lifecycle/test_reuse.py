@@ -19,7 +19,7 @@ def killed_up(workspace, make, *zones, **plan):
 
     workspace.cloud.before_up = die
     with pytest.raises(Killed):
-        workspace.provisioning.up(make.plan(*map(make.candidate, zones), **plan), "demo")
+        workspace.provisioning.create(make.plan(*map(make.candidate, zones), **plan), "demo")
     workspace.cloud.before_up = lambda stack: None
 
 
@@ -34,14 +34,14 @@ def test_up_after_kill_continues_with_the_same_candidate(workspace, make):
     killed_up(workspace, make, "us-east-1c", "us-east-1d")
     workspace.cloud.refusals = {}
     workspace.cloud.calls.clear()
-    workspace.provisioning.up(make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d")), "demo")
+    workspace.provisioning.create(make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d")), "demo")
     assert ups(workspace) == ["us-east-1d"]
 
 
 def test_partially_created_cluster_of_another_shape_is_rejected(workspace, make):
     killed_up(workspace, make, "us-east-1c")
     with pytest.raises(UsageError, match=r"partially created cluster demo is 2 x p3dn\.24xlarge, not the 4 x"):
-        workspace.provisioning.up(make.plan(make.candidate(), nodes=4), "demo")
+        workspace.provisioning.create(make.plan(make.candidate(), nodes=4), "demo")
     assert ups(workspace) == ["us-east-1c"]
 
 
@@ -52,22 +52,22 @@ def test_time_since_a_killed_launch_is_billed(workspace, make):
     workspace.cloud.alive = dict.fromkeys(launched, "running")
     workspace.cloud.launches = dict.fromkeys(launched, opened)
     workspace.clock.sleep(600)
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
     (entry,) = workspace.ledger.entries()
     assert entry.launched_at == opened
 
 
 def test_second_up_does_not_run_the_engine(workspace, make):
     plan = make.plan(make.candidate())
-    workspace.provisioning.up(plan, "demo")
+    workspace.provisioning.create(plan, "demo")
     workspace.cloud.calls.clear()
-    assert not workspace.provisioning.up(plan, "demo").made
+    assert not workspace.provisioning.create(plan, "demo").made
     assert workspace.cloud.calls == []
 
 
 def test_ssh_rule_follows_the_caller_address(workspace, make):
     plan = make.plan(make.candidate())
-    workspace.provisioning.up(plan, "demo")
+    workspace.provisioning.create(plan, "demo")
     workspace.cloud.cidr = "198.51.100.7/32"
     workspace.cloud.previewed = (PreviewStep("update", "urn", "aws:ec2/securityGroup:SecurityGroup", "nodes"),)
     record = reuse_cluster(workspace.context, "demo", plan).record
@@ -79,7 +79,7 @@ def test_ssh_rule_follows_the_caller_address(workspace, make):
 @pytest.mark.parametrize("operation", ["replace", "delete", "create"])
 def test_ssh_update_that_would_change_nodes_is_not_applied(workspace, make, operation):
     plan = make.plan(make.candidate())
-    workspace.provisioning.up(plan, "demo")
+    workspace.provisioning.create(plan, "demo")
     workspace.cloud.cidr = "198.51.100.7/32"
     workspace.cloud.previewed = (PreviewStep(operation, "urn", "aws:ec2/fleet:Fleet", "gang"),)
     record = reuse_cluster(workspace.context, "demo", plan).record
@@ -90,14 +90,14 @@ def test_ssh_update_that_would_change_nodes_is_not_applied(workspace, make, oper
 
 def test_unknown_caller_address_keeps_the_ssh_rule(workspace, make):
     plan = make.plan(make.candidate())
-    workspace.provisioning.up(plan, "demo")
+    workspace.provisioning.create(plan, "demo")
     workspace.cloud.cidr = ConnectError("no answer")
     assert reuse_cluster(workspace.context, "demo", plan).record.placement.config["sshCidr"] == "127.0.0.1/32"
 
 
 def test_cluster_without_nodes_is_incomplete(workspace, make):
     plan = make.plan(make.candidate())
-    record = workspace.provisioning.up(plan, "demo").record
+    record = workspace.provisioning.create(plan, "demo").record
     workspace.records.save_cluster(changed(record, instance_ids=()), workspace.clock.now())
     with pytest.raises(Exception, match="no nodes"):
-        workspace.provisioning.up(plan, "demo")
+        workspace.provisioning.create(plan, "demo")

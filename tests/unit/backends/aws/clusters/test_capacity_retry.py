@@ -38,7 +38,7 @@ def capacity_after(workspace, rounds, zone="us-east-1c"):
 
 def test_launch_is_retried_until_capacity_is_available(workspace, make):
     records = capacity_after(workspace, 3)
-    cluster = workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
+    cluster = workspace.provisioning.create(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
     assert cluster.made
     assert len(ups(workspace)) == 4
     assert len(waits(workspace)) == 3
@@ -50,7 +50,7 @@ def test_launch_is_retried_until_capacity_is_available(workspace, make):
 def test_waiting_reduces_neither_expiry_nor_worst_case_cost(workspace, make):
     capacity_after(workspace, 8)
     plan = make.plan(make.candidate(), expiry_s=600)
-    record = workspace.provisioning.up(plan, "demo", retry_s=2 * HOUR_S).record
+    record = workspace.provisioning.create(plan, "demo", retry_s=2 * HOUR_S).record
     assert workspace.clock.monotonic() > 600
     assert (
         timedelta(0)
@@ -76,7 +76,7 @@ def test_no_resources_exist_between_retry_rounds(workspace, make):
         sleep(seconds)
 
     workspace.clock.sleep = look
-    workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
+    workspace.provisioning.create(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
     assert seen == [([], (), "destroy")] * 2
 
 
@@ -102,7 +102,7 @@ def test_pause_message_states_next_round_and_retry_limit(workspace, make):
 def test_retries_end_at_limit_and_report_rounds_and_duration(workspace, make):
     workspace.cloud.refusals = {"us-east-1c": dry()}
     with pytest.raises(NoCapacityError) as caught:
-        workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
+        workspace.provisioning.create(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
     assert workspace.clock.monotonic() == pytest.approx(HOUR_S, abs=1)
     rounds = len(ups(workspace))
     assert 12 < rounds < 25
@@ -117,7 +117,7 @@ def test_retries_end_at_limit_and_report_rounds_and_duration(workspace, make):
 def test_launch_without_retry_option_has_one_round(workspace, make):
     workspace.cloud.refusals = {"us-east-1c": dry()}
     with pytest.raises(NoCapacityError, match=r"no capacity \(1 of 1 candidate\)$"):
-        workspace.provisioning.up(make.plan(make.candidate()), "demo")
+        workspace.provisioning.create(make.plan(make.candidate()), "demo")
     assert len(ups(workspace)) == 1
 
 
@@ -127,7 +127,7 @@ def test_launch_without_retry_option_has_one_round(workspace, make):
 def test_permanent_launch_errors_are_not_retried(workspace, make, err):
     workspace.cloud.refusals = {"us-east-1c": err}
     with pytest.raises((NoCapacityError, BadRequestError)):
-        workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
+        workspace.provisioning.create(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
     assert workspace.clock.monotonic() == 0
 
 
@@ -139,7 +139,7 @@ def test_ctrl_c_between_rounds_leaves_nothing(workspace, make):
 
     workspace.clock.sleep = interrupted
     with pytest.raises(KeyboardInterrupt):
-        workspace.provisioning.up(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
+        workspace.provisioning.create(make.plan(make.candidate()), "demo", retry_s=HOUR_S)
     assert workspace.records.clusters() == []
     assert workspace.ledger.entries(state="open") == ()
     assert [kind for kind, _, _ in workspace.cloud.calls] == ["up", "destroy"]
@@ -149,5 +149,5 @@ def test_ctrl_c_between_rounds_leaves_nothing(workspace, make):
 def test_plan_with_errors_is_not_retried(workspace, make):
     plan = make.plan(make.candidate(), findings=[Finding("retired", "error", "gone")])
     with pytest.raises(Exception, match="cannot be applied"):
-        workspace.provisioning.up(plan, "demo", retry_s=HOUR_S)
+        workspace.provisioning.create(plan, "demo", retry_s=HOUR_S)
     assert workspace.cloud.calls == []

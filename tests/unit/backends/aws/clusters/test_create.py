@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.backends.aws.clusters.create import reuse_cluster
-from cloudgpu.backends.aws.clusters.launch_attempt import program_choices, record_with_candidate
+from cloudgpu.backends.aws.clusters.launch_attempt import program_settings_for, record_with_candidate
 from cloudgpu.backends.lifecycle.launch_request import Requester, new_record
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import (
@@ -38,7 +38,9 @@ def ups(workspace):
 
 def test_up_uses_first_candidate_with_capacity(workspace, make):
     workspace.cloud.refusals = {"us-east-1c": CapacityError("no p3dn here", code="InsufficientInstanceCapacity")}
-    cluster = workspace.provisioning.up(make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d")), "demo")
+    cluster = workspace.provisioning.create(
+        make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d")), "demo"
+    )
     assert ups(workspace) == ["us-east-1c", "us-east-1d"]
     assert cluster.made
     assert cluster.record.placement.zone == "us-east-1d"
@@ -60,7 +62,7 @@ def test_up_waits_for_new_credentials_while_its_nodes_boot(workspace, make, monk
         return real["inventory"](*arguments)
 
     monkeypatch.setattr(workspace.cloud, "inventory", inventory)
-    assert workspace.provisioning.up(make.plan(make.candidate()), "demo").made
+    assert workspace.provisioning.create(make.plan(make.candidate()), "demo").made
     assert workspace.records.cluster("demo").state == "up"
     assert [note for note in workspace.notes if "aws sso login --profile gpu" in note]
     assert not [call for call in workspace.cloud.calls if call[0] == "destroy"]
@@ -80,8 +82,8 @@ def test_tags_of_the_recipe_and_the_settings_reach_the_program(workspace, make, 
     plan = replace(plan, recipe=plan.recipe.model_copy(update={"tags": recipe}))
     requester = Requester("ann", "vision", KEY)
     record = new_record(workspace.cloud, plan, "demo", requester, "", workspace.clock.now())
-    chosen = program_choices(plan.recipe, {"tags": settings})
-    config = at_candidate(record, plan, plan.candidates[0], chosen).placement.config
+    program_settings = program_settings_for(plan.recipe, {"tags": settings})
+    config = at_candidate(record, plan, plan.candidates[0], program_settings).placement.config
     assert (json.loads(config["tags"]) if "tags" in config else None) == expected
 
 
@@ -90,13 +92,13 @@ def test_too_many_tags_together_are_an_error(workspace, make):
     plan = replace(plan, recipe=plan.recipe.model_copy(update={"tags": {f"a{index}": "" for index in range(20)}}))
     existing = {"tags": json.dumps({f"b{index}": "" for index in range(20)})}
     with pytest.raises(UsageError, match="the tags of the settings and the recipe: 40 tags"):
-        program_choices(plan.recipe, existing)
+        program_settings_for(plan.recipe, existing)
 
 
 def test_up_waits_for_capacity_block_start_before_recording(workspace, make):
     starts_at = workspace.clock.now() + timedelta(hours=5)
     plan = replace(make.plan(make.candidate("us-east-1c", market="capacity-block")), starts_at=starts_at)
-    record = workspace.provisioning.up(plan, "demo").record
+    record = workspace.provisioning.create(plan, "demo").record
     assert starts_at <= record.identity.created_at < starts_at + timedelta(minutes=1)
     assert record.lifecycle.expires_at - record.identity.created_at > timedelta(minutes=59)
     assert any("waiting until" in note for note in workspace.notes)
@@ -105,7 +107,7 @@ def test_up_waits_for_capacity_block_start_before_recording(workspace, make):
 def test_quota_error_skips_the_pool_but_not_other_regions(workspace, make):
     workspace.cloud.refusals = {"us-east-1c": QuotaError("0 vCPUs allowed", code="VcpuLimitExceeded")}
     plan = make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d"), make.candidate("us-west-2a"))
-    assert workspace.provisioning.up(plan, "demo").record.placement.zone == "us-west-2a"
+    assert workspace.provisioning.create(plan, "demo").record.placement.zone == "us-west-2a"
     assert ups(workspace) == ["us-east-1c", "us-west-2a"]
     # The first region is emptied before the second is tried.
     assert workspace.cloud.calls.index(("destroy", "us-east-1", "")) < workspace.cloud.calls.index(
@@ -117,7 +119,7 @@ def test_missing_capacity_error_lists_all_attempts_and_leaves_nothing(workspace,
     zones = ("us-east-1c", "us-east-1d")
     workspace.cloud.refusals = {zone: CapacityError("none", code="InsufficientInstanceCapacity") for zone in zones}
     with pytest.raises(NoCapacityError) as caught:
-        workspace.provisioning.up(make.plan(*map(make.candidate, zones)), "demo")
+        workspace.provisioning.create(make.plan(*map(make.candidate, zones)), "demo")
     assert [line.split()[0] for line in caught.value.tried] == list(zones)
     assert caught.value.exit_code == 4
     assert workspace.records.clusters() == []
@@ -130,7 +132,7 @@ def test_quota_error_is_reported_as_such_and_pool_skipped(workspace, make):
     workspace.cloud.refusals = {"us-east-1c": limit, "us-west-2a": CapacityError("none", code="Insufficient")}
     zones = ("us-east-1c", "us-east-1d", "us-west-2a")
     with pytest.raises(NoCapacityError) as caught:
-        workspace.provisioning.up(make.plan(*map(make.candidate, zones)), "demo")
+        workspace.provisioning.create(make.plan(*map(make.candidate, zones)), "demo")
     assert caught.value.message == (
         "2 x p3dn.24xlarge not available: the account's quota is too low (on-demand in us-east-1); "
         "no capacity (1 of 3 candidates)"
@@ -149,15 +151,15 @@ def test_ledger_row_and_record_are_written_before_launch(workspace, make):
     workspace.cloud.before_up = lambda stack: seen.append(
         (len(workspace.ledger.entries(state="open")), workspace.records.cluster("demo").placement.zone)
     )
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
     assert seen == [(1, "us-east-1c")]
 
 
 def test_second_up_reuses_cluster_token_and_expiry(workspace, make):
     plan = make.plan(make.candidate())
-    first = workspace.provisioning.up(plan, "demo").record
+    first = workspace.provisioning.create(plan, "demo").record
     workspace.clock.sleep(600)
-    second = workspace.provisioning.up(plan, "demo")
+    second = workspace.provisioning.create(plan, "demo")
     assert not second.made
     assert (second.record.identity.token, second.record.lifecycle.expires_at) == (
         first.identity.token,
@@ -175,11 +177,11 @@ def test_up_after_kill_continues_with_same_token_and_expiry(workspace, make):
 
     workspace.cloud.before_up = die
     with pytest.raises(Killed):
-        workspace.provisioning.up(make.plan(make.candidate()), "demo")
+        workspace.provisioning.create(make.plan(make.candidate()), "demo")
     killed = workspace.records.cluster("demo")
     workspace.cloud.before_up = lambda stack: None
     workspace.clock.sleep(60)
-    record = workspace.provisioning.up(make.plan(make.candidate()), "demo").record
+    record = workspace.provisioning.create(make.plan(make.candidate()), "demo").record
     assert (record.identity.token, record.lifecycle.expires_at) == (killed.identity.token, killed.lifecycle.expires_at)
     assert len(workspace.ledger.entries()) == 1
 
@@ -191,7 +193,7 @@ def test_launch_that_fails_for_the_disks_key_stops_and_names_the_key(workspace, 
     workspace.cloud.program_settings = existing
     zones = ("us-east-1c", "us-east-1d")
     with pytest.raises(LaunchError) as caught:
-        workspace.provisioning.up(make.plan(*map(make.candidate, zones)), "demo")
+        workspace.provisioning.create(make.plan(*map(make.candidate, zones)), "demo")
     assert named in caught.value.message
     assert ups(workspace) == ["us-east-1c"]
     assert workspace.records.clusters() == []
@@ -200,7 +202,7 @@ def test_launch_that_fails_for_the_disks_key_stops_and_names_the_key(workspace, 
 def test_bad_request_stops_immediately_and_leaves_nothing(workspace, make):
     workspace.cloud.refusals = {"us-east-1c": BadRequestError("no such subnet", code="InvalidSubnetID.NotFound")}
     with pytest.raises(BadRequestError):
-        workspace.provisioning.up(make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d")), "demo")
+        workspace.provisioning.create(make.plan(make.candidate("us-east-1c"), make.candidate("us-east-1d")), "demo")
     assert ups(workspace) == ["us-east-1c"]
     assert workspace.records.clusters() == []
     assert workspace.ledger.entries(state="open") == ()
@@ -209,7 +211,7 @@ def test_bad_request_stops_immediately_and_leaves_nothing(workspace, make):
 def test_plan_with_error_finding_is_not_applied(workspace, make):
     plan = make.plan(make.candidate(), findings=[Finding("retired", "error", "p3.16xlarge is retired")])
     with pytest.raises(PlanError):
-        workspace.provisioning.up(plan, "demo")
+        workspace.provisioning.create(plan, "demo")
     assert workspace.cloud.calls == []
     assert workspace.records.clusters() == []
 
@@ -217,35 +219,35 @@ def test_plan_with_error_finding_is_not_applied(workspace, make):
 def test_busy_error_names_the_lease_holder(workspace, make):
     lease = ClusterLease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob")
     with lease.hold(), pytest.raises(BusyError, match="bob"):
-        workspace.provisioning.up(make.plan(make.candidate()), "demo")
+        workspace.provisioning.create(make.plan(make.candidate()), "demo")
     assert workspace.cloud.calls == []
 
 
 def test_cluster_of_another_shape_is_rejected(workspace, make):
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
     with pytest.raises(UsageError, match=r"2 x p3dn\.24xlarge, not the 4 x"):
-        workspace.provisioning.up(make.plan(make.candidate(), nodes=4), "demo")
+        workspace.provisioning.create(make.plan(make.candidate(), nodes=4), "demo")
 
 
 def test_expired_cluster_is_not_reused(workspace, make):
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
     workspace.clock.sleep(timedelta(hours=2).total_seconds())
     with pytest.raises(UsageError, match="expired"):
-        workspace.provisioning.up(make.plan(make.candidate()), "demo")
+        workspace.provisioning.create(make.plan(make.candidate()), "demo")
 
 
 def test_cluster_with_lost_node_is_not_reused(workspace, make):
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
     workspace.cloud.alive["i-us-east-1c-1"] = "terminated"
     with pytest.raises(StateError, match="i-us-east-1c-1 is terminated"):
         reuse_cluster(workspace.context, "demo", make.plan(make.candidate()))
 
 
 def test_cluster_of_another_account_is_an_error(workspace, make):
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
     workspace.cloud.account_id = "999900001111"
     with pytest.raises(StateError, match="account 111122223333"):
-        workspace.provisioning.up(make.plan(make.candidate()), "demo")
+        workspace.provisioning.create(make.plan(make.candidate()), "demo")
 
 
 def test_resumed_attempt_keeps_the_image_of_its_first_launch(workspace, make):
@@ -270,17 +272,17 @@ def writable(workspace, name="demo"):
 
 
 def test_cluster_of_one_run_may_upload_only_this_run(workspace, make):
-    workspace.provisioning.up(uploading(make), "demo", run_id="quickstart-k3fz8w")
+    workspace.provisioning.create(uploading(make), "demo", run_id="quickstart-k3fz8w")
     assert writable(workspace) == '["bucket/runs/quickstart-k3fz8w"]'
 
 
 def test_cluster_of_up_may_upload_any_run_and_nothing_beside_it(workspace, make):
-    workspace.provisioning.up(uploading(make, "s3://bucket/run-{run}/ckpt"), "demo")
+    workspace.provisioning.create(uploading(make, "s3://bucket/run-{run}/ckpt"), "demo")
     assert writable(workspace) == '[["bucket/run-", "/ckpt"]]'
 
 
 def test_another_run_on_a_cluster_may_upload_too(workspace, make):
-    workspace.provisioning.up(uploading(make), "demo", run_id="quickstart-k3fz8w")
+    workspace.provisioning.create(uploading(make), "demo", run_id="quickstart-k3fz8w")
     workspace.cloud.calls.clear()
     reuse_cluster(workspace.context, "demo", uploading(make))
     assert writable(workspace) == '["bucket/runs/quickstart-k3fz8w", ["bucket/runs/", ""]]'
@@ -295,13 +297,13 @@ def test_run_that_continues_the_cluster_of_an_interrupted_run_may_upload(workspa
     plan = uploading(make)
     record = workspace.provisioning._new_record(plan, "demo", "quickstart-k3fz8w")
     workspace.records.save_cluster(record, workspace.clock.now())
-    workspace.provisioning.up(plan, "demo", run_id="quickstart-zzzzzz")
+    workspace.provisioning.create(plan, "demo", run_id="quickstart-zzzzzz")
     assert '["bucket/runs/", ""]' in writable(workspace)
 
 
 @pytest.mark.parametrize("setting", ["roleName", "instanceProfile"])
 def test_role_of_the_user_is_not_changed_for_another_run(workspace, make, setting):
-    workspace.provisioning.up(uploading(make), "demo", run_id="quickstart-k3fz8w")
+    workspace.provisioning.create(uploading(make), "demo", run_id="quickstart-k3fz8w")
     record = workspace.records.cluster("demo")
     config = {**record.placement.config, setting: "own"}
     record = replace(record, placement=replace(record.placement, config=config))
@@ -313,7 +315,7 @@ def test_role_of_the_user_is_not_changed_for_another_run(workspace, make, settin
 
 def test_interrupted_cluster_of_an_earlier_version_keeps_how_its_nodes_are_launched(workspace, make):
     plan = make.plan(make.replace(make.candidate(instance_type="p4d.24xlarge"), efa_interfaces=4))
-    record = workspace.provisioning.up(plan, "demo").record
+    record = workspace.provisioning.create(plan, "demo").record
     launched = record.placement.config
     assert (launched["efaLayout"], launched["tagsInCall"]) == ("separate", "true")
     earlier = {name: value for name, value in launched.items() if name not in ("efaLayout", "tagsInCall")}

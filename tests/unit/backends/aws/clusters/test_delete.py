@@ -10,7 +10,7 @@ from cloudgpu.run.progress import Activity
 
 
 def create_cluster(workspace, make):
-    return workspace.provisioning.up(make.plan(make.candidate()), "demo").record
+    return workspace.provisioning.create(make.plan(make.candidate()), "demo").record
 
 
 def test_down_deletes_cluster_closes_ledger_and_removes_record(workspace, make):
@@ -75,7 +75,7 @@ def test_node_running_past_its_expiry_is_billed_until_now(workspace, make):
 
 def slow_shutdown(workspace, make, *, states):
     """Create a cluster whose nodes are in these states while `down` waits for them, until its limit has passed."""
-    record = workspace.provisioning.up(make.plan(make.candidate()), "demo").record
+    record = workspace.provisioning.create(make.plan(make.candidate()), "demo").record
     ids = record.placement.instance_ids
     workspace.clock.sleep(3600)
     ended_at = workspace.clock.now()

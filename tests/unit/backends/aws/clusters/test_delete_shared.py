@@ -11,7 +11,7 @@ from tests.cluster_records import changed
 
 
 def up(workspace, make, name="demo", **plan):
-    return workspace.provisioning.up(make.plan(make.candidate(), **plan), name).record
+    return workspace.provisioning.create(make.plan(make.candidate(), **plan), name).record
 
 
 def tags(owner="ann", token="other"):
@@ -59,7 +59,7 @@ def test_failed_up_deletes_only_resources_with_its_own_token(workspace, make):
 
 
 def test_down_without_record_searches_ledger_regions_and_closes_rows(workspace, make):
-    workspace.provisioning.up(make.plan(make.candidate("us-west-2a")), "demo")
+    workspace.provisioning.create(make.plan(make.candidate("us-west-2a")), "demo")
     lost_record(workspace)
     workspace.cloud.orphans = [make.thing("instance", "i-us-west-2a-0", "us-west-2", tags("ann"))]
     workspace.cloud.searched.clear()
@@ -74,7 +74,7 @@ def test_down_without_record_searches_ledger_regions_and_closes_rows(workspace, 
 def test_down_fails_if_ledger_has_the_cluster_in_another_account(workspace, make):
     workspace.cloud.target, workspace.cloud.endpoint = "aws", ""
     plan = make.plan(make.candidate())
-    workspace.provisioning.up(_on_aws(plan), "demo")
+    workspace.provisioning.create(_on_aws(plan), "demo")
     lost_record(workspace)
     workspace.cloud.account_id = "999900001111"
     with pytest.raises(StateError, match="in account 111122223333, not in 999900001111"):

@@ -20,7 +20,7 @@ START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 def up(workspace, make):
     """A cluster that expires in one hour, with a budget for two."""
     plan = make.plan(make.candidate(), budget={"max_usd": 130, "expiry": "1h"})
-    return workspace.provisioning.up(plan, "demo").record
+    return workspace.provisioning.create(plan, "demo").record
 
 
 @pytest.fixture

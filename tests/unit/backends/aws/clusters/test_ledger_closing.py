@@ -28,7 +28,7 @@ HOUR_S = 3600
 
 @pytest.fixture
 def record(workspace, make):
-    return workspace.provisioning.up(make.plan(make.candidate()), "demo").record
+    return workspace.provisioning.create(make.plan(make.candidate()), "demo").record
 
 
 def ended(workspace, after_s=None, *, listed=True):
@@ -135,7 +135,7 @@ def behind_a_gateway(workspace, make):
     )
     candidate = replace(make.candidate(), beside=beside)
     workspace.cloud.network = [Lifetime("nat-gateway", "nat-1", True, None), Lifetime("elastic-ip", "e-1", True, None)]
-    return workspace.provisioning.up(make.plan(candidate), "demo").record
+    return workspace.provisioning.create(make.plan(candidate), "demo").record
 
 
 def test_gateway_and_addresses_are_billed_after_nodes_end(workspace, behind_a_gateway):
@@ -246,7 +246,7 @@ def test_bill_is_the_lifetime_at_the_cloud_whatever_the_clock_of_this_machine(
         patch.setattr(workspace, "clock", WrongClock(cloud.clock, ahead_s))
         patch.setattr(type(cloud), "time", CloudTime(cloud.clock, timedelta(seconds=-ahead_s)))
         patch.setattr(cloud, "inventory", slowly(cloud, starts_s))
-        workspace.provisioning.up(make.plan(make.candidate()), name)
+        workspace.provisioning.create(make.plan(make.candidate()), name)
         cloud.clock.sleep(runs_s)
         found = workspace.teardown.down(name, "us-east-1")
     (entry,) = workspace.ledger.entries(cluster=name)
@@ -298,7 +298,7 @@ def refused_launch(workspace, make, *, never_ran):
     cloud.before_up = refuse
     cloud.lifetimes = lambda region, asked: {node: cloud.lives[node] for node in asked if node in cloud.lives}
     with pytest.raises(NoCapacityError):
-        workspace.provisioning.up(make.plan(make.candidate()), "demo")
+        workspace.provisioning.create(make.plan(make.candidate()), "demo")
     (entry,) = workspace.ledger.entries()
     assert entry.state == "closed"
     return entry, start

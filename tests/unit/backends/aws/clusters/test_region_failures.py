@@ -20,7 +20,7 @@ DENIED = AuthError("not authorized", code="UnauthorizedOperation", request_id="r
 
 def moved(workspace, make):
     """A cluster that failed over from us-west-2 to us-east-1."""
-    record = workspace.provisioning.up(make.plan(make.candidate()), "demo").record
+    record = workspace.provisioning.create(make.plan(make.candidate()), "demo").record
     failed_over = changed(record, regions=("us-west-2", "us-east-1"))
     return workspace.records.save_cluster(failed_over, workspace.clock.now())
 

@@ -16,7 +16,7 @@ LINE = "security group sg-1: an extra rule allowed tcp 22 from 0.0.0.0/0"
 
 @pytest.fixture
 def record(workspace, make):
-    return workspace.provisioning.up(make.plan(make.candidate()), "demo").record
+    return workspace.provisioning.create(make.plan(make.candidate()), "demo").record
 
 
 def test_extra_security_group_rule_is_removed(workspace, record):

@@ -132,7 +132,7 @@ def names(stores):
 
 def test_existing_storage_is_mounted_and_survives_the_cluster(cluster_storage, stores, new_cluster, make, workspace):
     stores.there = [tagged_storage("sets", "lustre", "us-east-1c")]
-    record, ready = cluster_storage.ready(recipe(make, SETS), *new_cluster, {})
+    record, ready = cluster_storage.provide(recipe(make, SETS), *new_cluster, {})
     (mount,) = ready.mounts
     assert (mount.to, mount.read_only, mount.mount_name) == ("/sets", True, "mnt")
     assert mount.source == "fs-sets.fsx.us-east-1.amazonaws.com"
@@ -146,7 +146,7 @@ def test_existing_storage_is_mounted_and_survives_the_cluster(cluster_storage, s
 def test_storage_created_for_cluster_has_unique_name_and_is_deleted(
     cluster_storage, stores, new_cluster, make, workspace
 ):
-    record, _ = cluster_storage.ready(recipe(make, SCRATCH), *new_cluster, {})
+    record, _ = cluster_storage.provide(recipe(make, SCRATCH), *new_cluster, {})
     (row,) = record.placement.storage
     assert row.name == unique_name(recipe(make, SCRATCH).storage[0], record.identity.token) != "scratch"
     assert stores.there[0].made_for == "demo"
@@ -156,8 +156,8 @@ def test_storage_created_for_cluster_has_unique_name_and_is_deleted(
 
 
 def test_kept_storage_is_deleted_only_if_cluster_never_ran(cluster_storage, stores, new_cluster, make):
-    record, _ = cluster_storage.ready(recipe(make, KEPT), *new_cluster, {})
-    again, _ = cluster_storage.ready(recipe(make, KEPT), record, new_cluster[1], {})
+    record, _ = cluster_storage.provide(recipe(make, KEPT), *new_cluster, {})
+    again, _ = cluster_storage.provide(recipe(make, KEPT), record, new_cluster[1], {})
     assert [row.ends for row in again.placement.storage] == [
         True
     ]  # a killed `up` continues, and no run has used the storage yet
@@ -172,15 +172,15 @@ def test_kept_storage_that_another_cluster_began_to_use_outlives_a_failed_launch
     cluster_storage, stores, new_cluster, make, workspace
 ):
     record, candidate = new_cluster
-    first, _ = cluster_storage.ready(recipe(make, KEPT), record, candidate, {})
+    first, _ = cluster_storage.provide(recipe(make, KEPT), record, candidate, {})
     other = replace(record, identity=replace(record.identity, name="other", token="t2"))
-    cluster_storage.ready(recipe(make, KEPT), workspace.context.records.save_cluster(other, START), candidate, {})
+    cluster_storage.provide(recipe(make, KEPT), workspace.context.records.save_cluster(other, START), candidate, {})
     ended = cluster_storage.delete_marked(first)
     assert (ended.ended, [storage.name for storage in ended.kept]) == ((), ["kept"])
     assert names(stores) == ["kept"]
     elsewhere = replace(candidate, zone="us-east-1d")
     with pytest.raises(StateError, match="is in us-east-1c"):
-        cluster_storage.ready(recipe(make, KEPT), first, elsewhere, {})
+        cluster_storage.provide(recipe(make, KEPT), first, elsewhere, {})
     assert names(stores) == ["kept"]
 
 
@@ -189,7 +189,7 @@ def test_kept_bucket_outlives_a_failed_launch_if_it_contains_data(
     cluster_storage, stores, new_cluster, make, size, left
 ):
     bucket = {**KEPT, "make": {"kind": "s3"}}
-    record, _ = cluster_storage.ready(recipe(make, bucket), *new_cluster, {})
+    record, _ = cluster_storage.provide(recipe(make, bucket), *new_cluster, {})
     (created,) = stores.there
     stores.there = [replace(created, parts=(replace(created.data, size_gib=size), *created.parts[1:]))]
     cluster_storage.delete_marked(record)
@@ -206,7 +206,7 @@ def test_kept_storage_that_another_command_created_in_the_meantime_is_not_delete
         return create(manager, request)
 
     monkeypatch.setattr(StorageManager, "create", create_after_another_command)
-    record, _ = cluster_storage.ready(recipe(make, KEPT), *new_cluster, {})
+    record, _ = cluster_storage.provide(recipe(make, KEPT), *new_cluster, {})
     assert [row.ends for row in record.placement.storage] == [False]
     cluster_storage.delete_marked(record)
     assert names(stores) == ["kept"]
@@ -214,7 +214,7 @@ def test_kept_storage_that_another_command_created_in_the_meantime_is_not_delete
 
 def test_kept_storage_of_another_cluster_is_attached_and_not_deleted(cluster_storage, stores, new_cluster, make):
     stores.there = [tagged_storage("kept", "ebs", "us-east-1c", owner="bob")]
-    record, _ = cluster_storage.ready(recipe(make, KEPT), *new_cluster, {})
+    record, _ = cluster_storage.provide(recipe(make, KEPT), *new_cluster, {})
     cluster_storage.attach(record, ("i-1",))
     assert stores.attached == [("fs-kept", "i-1", 0)]
     assert cluster_storage.delete_marked(record).ended == ()
@@ -223,29 +223,29 @@ def test_kept_storage_of_another_cluster_is_attached_and_not_deleted(cluster_sto
 
 def test_storage_is_recreated_in_the_zone_of_the_next_candidate(cluster_storage, stores, new_cluster, make, workspace):
     record, candidate = new_cluster
-    first, _ = cluster_storage.ready(recipe(make, SCRATCH), record, candidate, {})
-    second, _ = cluster_storage.ready(recipe(make, SCRATCH), first, replace(candidate, zone="us-east-1d"), {})
+    first, _ = cluster_storage.provide(recipe(make, SCRATCH), record, candidate, {})
+    second, _ = cluster_storage.provide(recipe(make, SCRATCH), first, replace(candidate, zone="us-east-1d"), {})
     assert [storage.data.zone for storage in stores.there] == ["us-east-1d"]
     assert [row.zone for row in second.placement.storage] == ["us-east-1d"]
-    third, _ = cluster_storage.ready(recipe(make, SCRATCH), second, replace(candidate, zone="us-east-1d"), {})
+    third, _ = cluster_storage.provide(recipe(make, SCRATCH), second, replace(candidate, zone="us-east-1d"), {})
     assert third.placement.storage == second.placement.storage
 
 
 def test_nonexistent_or_unreachable_storage_is_rejected(cluster_storage, stores, new_cluster, make):
     with pytest.raises(StateError, match="does not exist"):
-        cluster_storage.ready(recipe(make, SETS), *new_cluster, {})
+        cluster_storage.provide(recipe(make, SETS), *new_cluster, {})
     stores.there = [tagged_storage("sets", "lustre", "us-east-1d")]
     with pytest.raises(StateError, match="is in us-east-1d"):
-        cluster_storage.ready(recipe(make, SETS), *new_cluster, {})
+        cluster_storage.provide(recipe(make, SETS), *new_cluster, {})
     stores.there = [tagged_storage("sets", "efs")]
     with pytest.raises(UsageError, match="VPC that is created with the cluster"):
-        cluster_storage.ready(recipe(make, SETS), *new_cluster, {"createVpc": "true"})
+        cluster_storage.provide(recipe(make, SETS), *new_cluster, {"createVpc": "true"})
 
 
 def test_new_lustre_is_in_the_subnet_of_the_nodes(cluster_storage, stores, new_cluster, make):
     record, candidate = new_cluster
     placed = replace(candidate, subnet="subnet-3")
-    cluster_storage.ready(recipe(make, SCRATCH), record, placed, {}, {"us-east-1c": "subnet-2"})
+    cluster_storage.provide(recipe(make, SCRATCH), record, placed, {}, {"us-east-1c": "subnet-2"})
     assert stores.subnets == '["subnet-3"]'
 
 
@@ -263,7 +263,7 @@ def test_new_efs_has_a_mount_target_in_every_zone_in_which_nodes_may_run(
     way, existing = settings
     record, candidate = new_cluster
     placed = replace(candidate, subnet="subnet-3", public_address=way)
-    cluster_storage.ready(recipe(make, HOMES), record, placed, existing, {"us-east-1c": "subnet-3"})
+    cluster_storage.provide(recipe(make, HOMES), record, placed, existing, {"us-east-1c": "subnet-3"})
     assert stores.subnets == expected
     assert (stores.asked.vpc_id, stores.asked.security_group_id) == (
         existing.get("vpcId", ""),
@@ -272,7 +272,7 @@ def test_new_efs_has_a_mount_target_in_every_zone_in_which_nodes_may_run(
 
 
 def test_unknown_subnets_are_chosen_by_the_program(cluster_storage, stores, new_cluster, make):
-    cluster_storage.ready(recipe(make, HOMES), *new_cluster, {})
+    cluster_storage.provide(recipe(make, HOMES), *new_cluster, {})
     assert stores.subnets == ""
 
 
@@ -284,7 +284,7 @@ def test_efs_is_mounted_from_the_mount_target_in_the_zone_of_the_nodes(cluster_s
         for zone, ip in (("us-east-1c", "10.0.0.5"), ("us-east-1d", "10.0.1.5"))
     ]
     stores.there = [replace(files, parts=(*targets, *files.parts))]
-    _, ready = cluster_storage.ready(recipe(make, SETS), *new_cluster, {})
+    _, ready = cluster_storage.provide(recipe(make, SETS), *new_cluster, {})
     assert [mount.source for mount in ready.mounts] == ["10.0.0.5"]
 
 
@@ -293,14 +293,14 @@ def test_efs_without_a_mount_target_in_the_zone_of_the_nodes_is_rejected(cluster
     target = StoragePart("mount-target", "fsmt-1", "us-east-1", files.parts[0].tags, zone="us-east-1d")
     stores.there = [replace(files, parts=(target, *files.parts))]
     with pytest.raises(StateError, match="sets is in us-east-1d, but the nodes would be in us-east-1c"):
-        cluster_storage.ready(recipe(make, SETS), *new_cluster, {})
+        cluster_storage.provide(recipe(make, SETS), *new_cluster, {})
 
 
 @pytest.mark.parametrize("way", ["nat", "private-nat"])
 def test_file_system_behind_nat_is_rejected_before_it_is_created(cluster_storage, stores, new_cluster, make, way):
     record, candidate = new_cluster
     with pytest.raises(UsageError, match="the VPC that is created for nodes behind NAT"):
-        cluster_storage.ready(recipe(make, SCRATCH), record, replace(candidate, public_address=way), {})
+        cluster_storage.provide(recipe(make, SCRATCH), record, replace(candidate, public_address=way), {})
     assert stores.there == []
 
 
@@ -317,14 +317,14 @@ def test_unrecorded_storage_is_deleted_only_by_owner_and_keep_tags(cluster_stora
 
 def test_cluster_without_matching_storage_is_not_reused(cluster_storage, stores, new_cluster, make):
     stores.there = [tagged_storage("sets", "efs")]
-    record, _ = cluster_storage.ready(recipe(make, SETS), *new_cluster, {})
+    record, _ = cluster_storage.provide(recipe(make, SETS), *new_cluster, {})
     assert missing_storage(recipe(make, SETS), record.placement.storage) == []
     assert missing_storage(recipe(make, {**SETS, "to": "/other"}), record.placement.storage) == ["sets"]
     assert missing_storage(recipe(make, {**SETS, "mode": "rw"}), record.placement.storage) == ["sets"]
 
 
 def test_storage_is_billed_by_the_hour_without_node_hours(cluster_storage, new_cluster, make, workspace):
-    record, _ = cluster_storage.ready(recipe(make, SCRATCH), *new_cluster, {})
+    record, _ = cluster_storage.provide(recipe(make, SCRATCH), *new_cluster, {})
     (row,) = workspace.context.ledger.report(by="run", now=START + timedelta(hours=10)).rows
     assert row.key == f"storage {record.placement.storage[0].name}"
     assert (row.node_hours, row.open_entries) == (0, 1)

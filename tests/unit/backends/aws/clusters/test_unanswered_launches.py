@@ -39,7 +39,7 @@ def killed(workspace, make):
 
     workspace.cloud.before_up = die
     with pytest.raises(Killed):
-        workspace.provisioning.up(replace(make.plan(make.candidate()), target="aws"), "demo")
+        workspace.provisioning.create(replace(make.plan(make.candidate()), target="aws"), "demo")
     workspace.cloud.searched.clear()
     workspace.began = workspace.clock.now()
     return workspace
@@ -237,10 +237,10 @@ def test_row_closed_by_another_home_during_launch_is_still_billed(workspace, mak
     workspace.cloud.before_up = swept
     if refused:
         with pytest.raises(NoCapacityError):
-            workspace.provisioning.up(make.plan(make.candidate()), "demo")
+            workspace.provisioning.create(make.plan(make.candidate()), "demo")
         assert workspace.ledger.entries(state="open") == ()
     else:
-        workspace.provisioning.up(make.plan(make.candidate()), "demo")
+        workspace.provisioning.create(make.plan(make.candidate()), "demo")
         (entry,) = workspace.ledger.entries(state="open")
         assert entry.instance_ids == ("i-us-east-1c-0", "i-us-east-1c-1")
     assert (

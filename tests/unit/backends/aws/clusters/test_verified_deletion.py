@@ -73,7 +73,7 @@ def order(steps):
 
 
 def created(workspace, make, resources, steps):
-    workspace.provisioning.up(make.plan(make.candidate()), "demo")
+    workspace.provisioning.create(make.plan(make.candidate()), "demo")
     workspace.cloud.orphans = resources()
     workspace.cloud.anybodys = lambda region: [one for one in workspace.cloud.orphans if one.region == region]
     steps.clear()
@@ -112,7 +112,7 @@ def failed_launch(workspace, make, resources, steps):
 
     def delete():
         with pytest.raises(RuntimeError, match="the launch failed"):
-            workspace.provisioning.up(make.plan(make.candidate()), "demo")
+            workspace.provisioning.create(make.plan(make.candidate()), "demo")
 
     return delete
 

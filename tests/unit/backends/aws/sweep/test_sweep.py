@@ -131,7 +131,7 @@ def test_failed_cluster_deletion_does_not_stop_the_others(account):
 
 
 def test_sweep_of_recorded_cluster_removes_record_and_closes_ledger(account, make):
-    record = account.provisioning.up(make.plan(make.candidate()), "lab").record
+    record = account.provisioning.create(make.plan(make.candidate()), "lab").record
     account.cloud.orphans = [
         thing("i-1", token=record.identity.token, expires=f"{record.lifecycle.expires_at:%Y-%m-%dT%H:%M:%SZ}")
     ]
@@ -144,7 +144,7 @@ def test_sweep_of_recorded_cluster_removes_record_and_closes_ledger(account, mak
 
 
 def test_leased_cluster_is_not_deleted(account, make):
-    record = account.provisioning.up(make.plan(make.candidate()), "lab").record
+    record = account.provisioning.create(make.plan(make.candidate()), "lab").record
     account.cloud.orphans = [thing("i-1", token=record.identity.token)]
     with ClusterLease(account.home.cluster("lab").root / "lease", account.clock, "ann").hold():
         ((_, what),) = look(account, all_mine=True).clusters
@@ -152,7 +152,7 @@ def test_leased_cluster_is_not_deleted(account, make):
 
 
 def test_sweep_without_record_closes_the_ledger_row_by_token(account, make):
-    record = account.provisioning.up(make.plan(make.candidate()), "lab").record
+    record = account.provisioning.create(make.plan(make.candidate()), "lab").record
     account.home.cluster("lab").record.unlink()
     account.clock.sleep(1800)
     account.cloud.orphans = [thing("i-1", token=record.identity.token)]
@@ -164,7 +164,7 @@ def test_sweep_without_record_closes_the_ledger_row_by_token(account, make):
 
 
 def test_self_terminated_nodes_are_billed_until_their_end_time(account, make):
-    record = account.provisioning.up(make.plan(make.candidate()), "lab").record
+    record = account.provisioning.create(make.plan(make.candidate()), "lab").record
     for node in account.cloud.alive:
         account.cloud.alive[node], account.cloud.ends[node] = "terminated", record.lifecycle.expires_at
     account.home.cluster("lab").record.unlink()
@@ -176,7 +176,7 @@ def test_self_terminated_nodes_are_billed_until_their_end_time(account, make):
 
 
 def test_same_named_cluster_with_another_token_keeps_its_record(account, make):
-    account.provisioning.up(make.plan(make.candidate()), "lab")
+    account.provisioning.create(make.plan(make.candidate()), "lab")
     account.cloud.orphans = [thing("i-2", token="another")]
     seen = look(account)
     assert end(account, seen).failed == ()
@@ -194,7 +194,7 @@ def test_failed_region_listing_fails_the_sweep(account):
 
 
 def test_sweep_and_status_show_the_same_cost_so_far(account, make):
-    account.provisioning.up(make.plan(make.candidate()), "demo")
+    account.provisioning.create(make.plan(make.candidate()), "demo")
     record = account.records.cluster("demo")
     account.clock.sleep(4321)
     now = account.clock.now()

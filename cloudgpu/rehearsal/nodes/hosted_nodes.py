@@ -31,11 +31,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 
 
-class NodeFleet:
+class HostedNodes:
     """The nodes of one state home."""
 
     def __init__(self, directory: Path, surroundings: VisiblePaths, isolation: str, offset_s: float = 0.0) -> None:
-        """Create the fleet without adopting nodes.
+        """Prepare without adopting nodes.
 
         Args:
             directory: Directory of the node host; each node has a subdirectory in `instances`.
