@@ -66,8 +66,8 @@ def down(  # noqa: PLR0917
     Deletes every resource with the cluster's tag. Asks first if another user owns the cluster, a run is in progress on
     it, or you did not name it; in these cases, --yes is required if there is no terminal. Deletes several clusters in
     parallel. Exits 6 if a search for the tag still finds a resource or cannot be completed, and 0 if the cluster was
-    already deleted. If a cluster is not recorded on this machine, searches for it in the configured region and in the
-    ledger's regions. To search every region, use `cloudgpu sweep`.
+    already deleted. If a cluster is not recorded on this machine, searches for it in the configured region, and in the
+    regions of its ledger rows and IAM resources. To search every region, use `cloudgpu sweep`.
     """
     context = command_context(json=json, verbose=verbose, needs_disk=False, target=on, region=region)
     stages = Stages(context.clock, context.screen.emit)
