@@ -173,7 +173,7 @@ class RegionFailures:
             self.add(region, err)
 
     def raise_any(self, remarks: Mapping[str, str] | None = None) -> None:
-        """Raise one error for everything that failed.
+        """Raise one `TeardownError` for everything that failed, whatever caused it.
 
         Args:
             remarks: Region -> additional explanation for the user.
@@ -181,7 +181,7 @@ class RegionFailures:
         errors = [err for noted in self._errors.values() for err in noted]
         if not errors:
             return
-        if len(errors) == 1 and self.regions == self._regions and not remarks:
+        if len(errors) == 1 and isinstance(errors[0], TeardownError) and self.regions == self._regions and not remarks:
             raise errors[0]
         left = [
             f"{_place(region)}: {line}{_remark(remarks, region)}"

@@ -52,8 +52,9 @@ def test_down_fails_until_the_tag_search_is_empty(workspace, make):
 def test_unreachable_cloud_does_not_count_as_deleted(workspace, make):
     create_cluster(workspace, make)
     workspace.cloud.destroy_fails = CloudError("cannot reach ec2.us-east-1")
-    with pytest.raises(CloudError):
+    with pytest.raises(TeardownError) as caught:
         workspace.teardown.down("demo", "us-east-1")
+    assert caught.value.left == ("us-east-1: cannot reach ec2.us-east-1",)
     assert workspace.records.cluster("demo") is not None
     assert len(workspace.ledger.entries(state="open")) == 1
 
