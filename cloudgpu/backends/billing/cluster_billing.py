@@ -89,6 +89,15 @@ def rows_of(ledger: CostLedger, name: str, token: str) -> tuple[LedgerEntry, ...
     return ledger.entries(cluster=name, token=token) if token else ()
 
 
+def of_existing_clusters(rows: Sequence[LedgerEntry]) -> tuple[LedgerEntry, ...]:
+    """Return the rows of the clusters that have an open row. The deletion of all other clusters is confirmed.
+
+    A closed row of a failed attempt is included, because only its nodes are confirmed deleted.
+    """
+    existing = {row.spending.entry_id.partition("/")[0] for row in rows if row.state == "open"}
+    return tuple(row for row in rows if row.spending.entry_id.partition("/")[0] in existing)
+
+
 def until_stop(row: LedgerEntry, ended: Mapping[str, datetime], now: datetime) -> LedgerEntry:
     """Return the ledger row, with the end of its nodes if all of them ended because the rehearsal cloud was stopped.
 

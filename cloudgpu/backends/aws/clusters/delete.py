@@ -9,8 +9,8 @@ from cloudgpu.backends.aws.clusters.ledger_rows import restore_missing_rows
 from cloudgpu.backends.aws.clusters.tag_search import only, region_of, resource_filter
 from cloudgpu.backends.aws.clusters.verified_deletion import DeletedResources, DeletionPlan, VerifiedDeletion
 from cloudgpu.backends.aws.engines import stack_of
-from cloudgpu.backends.billing.cluster_billing import ClusterBilling
-from cloudgpu.backends.billing.cost_ledger import lenient
+from cloudgpu.backends.billing.cluster_billing import ClusterBilling, of_existing_clusters
+from cloudgpu.backends.billing.cost_ledger import failure_of, lenient
 from cloudgpu.backends.lifecycle.deletion import (
     cancel_unfinished_runs,
     check_identity,
@@ -20,7 +20,7 @@ from cloudgpu.backends.lifecycle.deletion import (
 from cloudgpu.backends.lifecycle.existing_cluster import hold_lease_to_delete
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.cloud import GLOBAL, OWNER_TAG, TaggedResource
-from cloudgpu.errors import CloudGpuError, StateError, UsageError
+from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError, UsageError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
@@ -76,7 +76,11 @@ class Teardown:
 
     def _end_unrecorded(self, name: str, default_region: str) -> DeletionResult:
         """Delete resources tagged with the name in the default region and in every region that the plan adds."""
-        deleted = self._deletion.carry_out(self._unrecorded_plan(name, default_region))
+        plan = self._unrecorded_plan(name, default_region)
+        unread = failure_of(self._context.ledger)
+        deleted = self._deletion.carry_out(plan)
+        if unread is not None and not plan.everywhere:
+            raise _unknown_regions(plan, unread)
         return self._result(name, None, deleted, deleted.closed, runs_too=True)
 
     def _recorded_plan(self, record: ClusterRecord, *, after_launch: bool) -> DeletionPlan:
@@ -103,7 +107,8 @@ class Teardown:
         Everything with the name that belongs to the current owner or has no owner may be deleted. Without a record, no
         journal says which launches got a response.
         """
-        regions = _distinct([default_region, *self._regions_of(name, self._billing.rows_without_record(name))])
+        rows = of_existing_clusters(self._billing.rows_without_record(name))
+        regions = _distinct([default_region, *self._regions_of(name, rows)])
         result = self._context.cloud.search_each(name, (*regions, GLOBAL))
         owned = only(resource_filter("owner", "", self._context.owner), result)
         if result.found and not owned.found and not result.failures:
@@ -182,6 +187,14 @@ class Teardown:
 
 def _distinct(regions: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(region for region in regions if region))
+
+
+def _unknown_regions(plan: DeletionPlan, unread: LedgerError) -> TeardownError:
+    """Return the error for a deletion without record and ledger, which alone may know further regions."""
+    message = f"cluster {plan.name} is confirmed deleted only in {', '.join(plan.regions)}"
+    left = f"other regions are unknown, because there is no record of the cluster, and {unread.message}"
+    again = f"search every region: `cloudgpu sweep`; then run `{command('cloudgpu', 'down', plan.name)}` again"
+    return TeardownError(message, left=[left], hint=f"{unread.hint}; or {again}" if unread.hint else again)
 
 
 def _not_yours(name: str, resource: TaggedResource) -> UsageError:
