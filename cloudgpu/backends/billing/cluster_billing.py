@@ -158,6 +158,12 @@ class ClusterBilling:
                 raise StateError(message, hint="use the credentials that created the cluster")
         return tuple(entry for entry in owned if (entry.spending.account, entry.spending.endpoint) == here)
 
+    def other_targets(self, name: str) -> tuple[str, ...]:
+        """Return the other targets on which the current owner has a cluster with this name, according to open rows."""
+        spendings = [entry.spending for entry in self.context.ledger.entries(cluster=name, state="open")]
+        others = (row.target for row in spendings if row.owner == self.context.owner)
+        return tuple(dict.fromkeys(target for target in others if target != self.context.backend.target))
+
     def require_free_name(self, record: ClusterRecord) -> None:
         """Reject a cluster name that is in use according to the ledger, which a team may share."""
         now = self.context.clock.now()

@@ -81,7 +81,9 @@ class Teardown:
         deleted = self._deletion.carry_out(plan)
         if unread is not None and not plan.everywhere:
             raise _unknown_regions(plan, unread)
-        return self._result(name, None, deleted, deleted.closed, runs_too=True)
+        ended = self._result(name, None, deleted, deleted.closed, runs_too=True)
+        target, others = self._context.cloud.target, self._billing.other_targets(name)
+        return replace(ended, target=target, searched=plan.regions, other_targets=others)
 
     def _recorded_plan(self, record: ClusterRecord, *, after_launch: bool) -> DeletionPlan:
         """Return the plan for a recorded cluster.

@@ -30,6 +30,14 @@ def test_down_of_unknown_cluster_is_reported_as_unknown(workspace):
     assert ended.orphans == ()
 
 
+def test_down_of_unknown_cluster_names_other_targets_with_its_name(workspace, make):
+    create_cluster(workspace, make)
+    workspace.home.cluster("demo").record.unlink()
+    workspace.cloud.target = "aws"
+    ended = workspace.teardown.down("demo", "us-west-2")
+    assert (ended.target, ended.searched, ended.other_targets) == ("aws", ("us-west-2",), ("rehearsal",))
+
+
 def test_down_deletes_unrecorded_resources_by_tag(workspace, make):
     workspace.cloud.orphans = [make.thing("instance", "i-stray", "us-east-1")]
     ended = workspace.teardown.down("demo", "us-east-1")

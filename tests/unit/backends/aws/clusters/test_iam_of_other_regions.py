@@ -55,8 +55,8 @@ def test_iam_resources_stay_if_the_regions_cannot_be_listed(workspace):
 
 def test_iam_resources_that_appear_during_the_deletion_stay(workspace):
     """Another launch has begun in a region that was not searched."""
-    stray = Resource("instance", "i-stray", "us-east-1", MINE)
-    workspace.cloud.orphans = [stray]
+    leftover = Resource("instance", "i-near", "us-east-1", MINE)
+    workspace.cloud.orphans = [leftover]
     release = workspace.cloud.release
 
     def release_while_launching(found, on_wait=None):
