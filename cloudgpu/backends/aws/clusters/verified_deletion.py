@@ -322,7 +322,8 @@ class VerifiedDeletion:
             message = f"{', '.join(elsewhere)} of another cluster {plan.name}, in {places}"
             if plan.record is None:
                 left = [f"{resource} in IAM" for resource in elsewhere]
-                raise TeardownError(f"found {message}, which was not searched", left=left)
+                hint = f"run `{command('cloudgpu', 'down', plan.name)}` again, which searches there too"
+                raise TeardownError(f"found {message}, which was not searched", left=left, hint=hint)
             self._context.emit(Note(f"not deleted: {message}"))
         return ended
 
