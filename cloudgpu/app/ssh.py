@@ -96,7 +96,7 @@ def find_cluster_record(records: RecordStore, cluster: str) -> ClusterRecord:
         run = records.run(cluster)
         record = records.cluster(run.cluster) if run is not None else None
     if record is None:
-        message = f"cluster {cluster} does not exist" if cluster else "no cluster is running"
+        message = f"cluster {cluster} does not exist" if cluster else "no cluster is recorded on this machine"
         raise UsageError(message, hint="run `cloudgpu status` to list the clusters")
     return record
 

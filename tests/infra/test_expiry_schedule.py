@@ -4,8 +4,11 @@ import json
 
 import pulumi
 import pytest
+from boto3 import Session
 from program_mock import Recorder, run_program
 
+from cloudgpu.backends.aws.clusters.tag_search import region_of
+from cloudgpu.cloud import GLOBAL, TaggedResource
 from gpu_cluster.expiry_schedule import role_name
 
 
@@ -98,3 +101,10 @@ def test_longest_cluster_name_fits_into_a_role_name(region: str) -> None:
     name = role_name(f"cloudgpu-{'c' * 39}", region)
     assert len(name) <= 64
     assert name.startswith(f"cloudgpu-{'c' * 39}-")
+
+
+@pytest.mark.parametrize("partition", ["aws", "aws-cn", "aws-us-gov"])
+def test_role_name_leads_a_deletion_to_the_region(partition: str) -> None:
+    for region in Session().get_available_regions("ec2", partition):
+        name = role_name("cloudgpu-lab", region)
+        assert region_of(TaggedResource("role", name, GLOBAL, name, {}), "lab") == region

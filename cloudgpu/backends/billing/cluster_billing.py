@@ -89,6 +89,15 @@ def rows_of(ledger: CostLedger, name: str, token: str) -> tuple[LedgerEntry, ...
     return ledger.entries(cluster=name, token=token) if token else ()
 
 
+def of_existing_clusters(rows: Sequence[LedgerEntry]) -> tuple[LedgerEntry, ...]:
+    """Return the rows of the clusters that have an open row. The deletion of all other clusters is confirmed.
+
+    A closed row of a failed attempt is included, because only its nodes are confirmed deleted.
+    """
+    existing = {row.spending.entry_id.partition("/")[0] for row in rows if row.state == "open"}
+    return tuple(row for row in rows if row.spending.entry_id.partition("/")[0] in existing)
+
+
 def until_stop(row: LedgerEntry, ended: Mapping[str, datetime], now: datetime) -> LedgerEntry:
     """Return the ledger row, with the end of its nodes if all of them ended because the rehearsal cloud was stopped.
 
@@ -148,6 +157,12 @@ class ClusterBilling:
                 message = f"the ledger lists cluster {name} in account {spending.account}, not in {here[0]}"
                 raise StateError(message, hint="use the credentials that created the cluster")
         return tuple(entry for entry in owned if (entry.spending.account, entry.spending.endpoint) == here)
+
+    def other_targets(self, name: str) -> tuple[str, ...]:
+        """Return the other targets on which the current owner has a cluster with this name, according to open rows."""
+        spendings = [entry.spending for entry in self.context.ledger.entries(cluster=name, state="open")]
+        others = (row.target for row in spendings if row.owner == self.context.owner)
+        return tuple(dict.fromkeys(target for target in others if target != self.context.backend.target))
 
     def require_free_name(self, record: ClusterRecord) -> None:
         """Reject a cluster name that is in use according to the ledger, which a team may share."""

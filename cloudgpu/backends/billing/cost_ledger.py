@@ -82,9 +82,9 @@ class LenientLedger:
         self._failure: LedgerError | None = None
 
     @property
-    def failed(self) -> bool:
-        """Whether a call to the ledger has failed."""
-        return self._failure is not None
+    def failure(self) -> LedgerError | None:
+        """The first failed call to the ledger; None if there was none."""
+        return self._failure
 
     def remember(self, failure: LedgerError) -> None:
         """Store a failure that the caller handled, so that `check` reports it at the end."""
@@ -168,9 +168,14 @@ def check_ledger(ledger: CostLedger, what: str) -> None:
         ledger.check(what)
 
 
+def failure_of(ledger: CostLedger) -> LedgerError | None:
+    """Return the failure after which the rows of a lenient ledger are unknown; None if there was none."""
+    return ledger.failure if isinstance(ledger, LenientLedger) else None
+
+
 def has_failed(ledger: CostLedger) -> bool:
     """Return True if the ledger is lenient and has already failed, so that its rows are unknown."""
-    return isinstance(ledger, LenientLedger) and ledger.failed
+    return failure_of(ledger) is not None
 
 
 def reopen_row(ledger: CostLedger, row: Spending) -> bool:

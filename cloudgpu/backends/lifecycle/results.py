@@ -62,6 +62,12 @@ class DeletionResult:
     """Whether the cost is an upper bound, because the cloud did not report when a resource was deleted."""
     unsaved: tuple[str, ...] = ()
     """Changes to the state home that failed, one line each."""
+    target: str = ""
+    """Target on which the cluster was searched for; empty if it had a record."""
+    searched: tuple[str, ...] = ()
+    """Regions that were searched; empty for self-managed hosts."""
+    other_targets: tuple[str, ...] = ()
+    """Other targets on which a cluster with this name has open ledger rows; empty if this one had a record."""
     own: bool = False
     """Whether the cluster ran on self-managed hosts, which confirmed the release of their leases."""
 

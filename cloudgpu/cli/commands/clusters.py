@@ -19,7 +19,14 @@ from cloudgpu.backends.lifecycle.results import ExtensionResult
 from cloudgpu.cli import completion
 from cloudgpu.cli.context import CliContext, command_context
 from cloudgpu.cli.options import Json, On, OneRegion, Verbose, Yes, option_seconds
-from cloudgpu.cli.render.cluster import deletion_json, deletion_lines, deletions_json, deletions_lines, unfinished_json
+from cloudgpu.cli.render.cluster import (
+    NO_CLUSTER_TO_DELETE,
+    deletion_json,
+    deletion_lines,
+    deletions_json,
+    deletions_lines,
+    unfinished_json,
+)
 from cloudgpu.cli.terminal.interruption import print_on_interrupt, reporting_partial_result
 from cloudgpu.cli.terminal.number_format import format_time, money, relative_time
 from cloudgpu.cli.terminal.screen import Screen
@@ -66,8 +73,8 @@ def down(  # noqa: PLR0917
     Deletes every resource with the cluster's tag. Asks first if another user owns the cluster, a run is in progress on
     it, or you did not name it; in these cases, --yes is required if there is no terminal. Deletes several clusters in
     parallel. Exits 6 if a search for the tag still finds a resource or cannot be completed, and 0 if the cluster was
-    already deleted. If a cluster is not recorded on this machine, searches for it in the configured region and in the
-    ledger's regions. To search every region, use `cloudgpu sweep`.
+    already deleted. If a cluster is not recorded on this machine, searches for it in the configured region, and in the
+    regions of its ledger rows and IAM resources. To search every region, use `cloudgpu sweep`.
     """
     context = command_context(json=json, verbose=verbose, needs_disk=False, target=on, region=region)
     stages = Stages(context.clock, context.screen.emit)
@@ -138,7 +145,7 @@ def _named(names: tuple[str, ...]) -> str:
 
 def _report_no_cluster(screen: Screen, *, simulated: bool, json: bool) -> None:
     if not json:
-        screen.line("no cluster is running; nothing to delete")
+        screen.line(NO_CLUSTER_TO_DELETE)
         return
     nothing: dict[str, Any] = {"cluster": None, "run_id": "", "known": False, "instances_ended": [], "strays_ended": []}
     nothing |= {"storage_ended": [], "storage_kept": []}
@@ -208,7 +215,7 @@ def extend(
     context = command_context(json=json, verbose=verbose)
     name = cluster or context.only_cluster()
     if not name:
-        raise UsageError("no cluster is running", hint="list clusters: cloudgpu status")
+        raise UsageError("no cluster is recorded on this machine", hint="list clusters: cloudgpu status")
     context.report_clusters_on_signal(name)
     runs = context.backend_context(context.target_of(name))
     with context.screen.working("extend"):

@@ -34,9 +34,9 @@ _RUNS = (
 
 
 def status_lines(clusters: Sequence[ClusterStatus], now: datetime, width: int | None = None) -> list[str]:
-    """Return one block per cluster, or a single line if no cluster is running."""
+    """Return one block per cluster, or a single line if none is recorded."""
     if not clusters:
-        return ["no cluster is running"]
+        return ["no cluster is recorded on this machine"]
     return wrap_lines([line for cluster in clusters for line in _block(cluster, now)], width)
 
 

@@ -79,6 +79,9 @@ def provisioned_rows(provisioned: ProvisionedCluster) -> list[Row]:
     ]
 
 
+NO_CLUSTER_TO_DELETE = "no cluster is recorded on this machine; nothing to delete"
+
+
 def deletion_json(ended: DeletionResult, stages: Stages) -> dict[str, Any]:
     """Return the documented output of `down --json`."""
     return {**ended.as_json(), "stages": stages.as_json()}
@@ -96,7 +99,7 @@ def deletions_json(results: TeardownResults, stages: Stages) -> dict[str, Any]:
 def deletions_lines(results: TeardownResults) -> list[str]:
     """Return lines about the clusters that `down` deleted. The command's error reports the failures."""
     if not results.ended and not results.failed and not results.unrecorded:
-        return ["no cluster is running; nothing to delete"]
+        return [NO_CLUSTER_TO_DELETE]
     return [line for ended in results.ended for line in deletion_lines(ended)]
 
 
@@ -105,7 +108,9 @@ def deletion_lines(ended: DeletionResult) -> list[str]:
     if ended.own:
         return [*_released_hosts(ended), *_bill(ended)]
     if not ended.known and not ended.orphans and not ended.storage.ended:
-        return [f"there is no cluster {ended.cluster}: no resource has its tag; nothing to delete"]
+        places = f"{', '.join(ended.searched)} or IAM"
+        first = f"there is no cluster {ended.cluster} on {ended.target}: nothing to delete in {places}"
+        return [first, *_on_other_targets(ended)]
     count = len(ended.instances) + len(ended.orphans)
     terminated = f"{plural(len(ended.instances), 'instance')} terminated"
     what = terminated if not ended.orphans else f"{plural(count, 'resource')} deleted"
@@ -116,10 +121,18 @@ def deletion_lines(ended: DeletionResult) -> list[str]:
     return [*lines, *_bill(ended), *(f"  {resource.retained_line}" for resource in ended.storage.kept)]
 
 
+def _on_other_targets(ended: DeletionResult) -> list[str]:
+    return [
+        f"  open ledger rows on {target}: {command('cloudgpu', 'down', ended.cluster, '--on', target)}"
+        for target in ended.other_targets
+    ]
+
+
 def _released_hosts(ended: DeletionResult) -> list[str]:
     hosts = [*ended.instances, *ended.orphans]
     if not hosts and not ended.known:
-        return [f"there is no cluster {ended.cluster}: no host in the inventory has its files; nothing to delete"]
+        first = f"there is no cluster {ended.cluster}: no host in the inventory has its files; nothing to delete"
+        return [first, *_on_other_targets(ended)]
     named = ", ".join(hosts)
     return [f"cluster {ended.cluster} is deleted, confirmed by its hosts; nothing is left on {named}"]
 

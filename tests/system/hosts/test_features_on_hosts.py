@@ -40,7 +40,7 @@ def test_matrix_runs_share_lease_and_table(lea: Caller):
     assert [(row["launch.ranks_per_node"], row["state"]) for row in rows] == [("1", "succeeded"), ("2", "succeeded")]
     assert shown.count("using cluster") == 2, "both runs in the one that was made for them"
     assert {row["simulated"] for row in rows} == {"false"}
-    assert "no cluster is running" in lea.run("status").stdout
+    assert "no cluster is recorded on this machine" in lea.run("status").stdout
 
 
 def test_head_host_shares_data_with_other_hosts(lea: Caller, lab_hosts: Lab):

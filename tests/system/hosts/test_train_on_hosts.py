@@ -33,7 +33,7 @@ def test_train_on_two_hosts_succeeds_from_plan_to_cost(lea: Caller):
     bill = lea.run("cost").stdout
     # Two hosts at 12 USD for the least that is charged, a minute.
     assert "$0.4000" in bill
-    assert "no cluster is running" in lea.run("status").stdout
+    assert "no cluster is recorded on this machine" in lea.run("status").stdout
 
 
 def test_train_works_behind_jump_host_without_hourly_rate(lea: Caller):

@@ -59,7 +59,7 @@ def test_failed_node_deletion_does_not_stop_image_deletion(workspace, make, stor
     with pytest.raises(TeardownError) as caught:
         delete_image(workspace.context, store, "us-east-1", "base")
     assert [image.id for image in store.there] == ["ami-2"]
-    assert caught.value.left == ("cannot reach ec2.us-east-1", "not authorized to deregister ami-2")
+    assert caught.value.left == ("us-east-1: cannot reach ec2.us-east-1", "not authorized to deregister ami-2")
     assert caught.value.hint == "cloudgpu image delete base"
 
 

@@ -39,7 +39,7 @@ def test_deletion_of_several_clusters_is_shown_as_text():
         "cluster b is deleted, verified by tag search; 1 resource deleted",
         "  volume vol-1  (found only by its tag)",
     ]
-    assert deletions_lines(TeardownResults(())) == ["no cluster is running; nothing to delete"]
+    assert deletions_lines(TeardownResults(())) == ["no cluster is recorded on this machine; nothing to delete"]
 
 
 def test_deletion_of_several_clusters_is_shown_as_json(stages):
@@ -68,7 +68,7 @@ def test_contradictory_down_options_are_rejected(args, capsys, tmp_path, monkeyp
 def test_down_without_clusters_succeeds_without_prompt_or_cloud(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path / "home"))
     assert main(["down", "--all"]) == 0
-    assert capsys.readouterr().out == "no cluster is running; nothing to delete\n"
+    assert capsys.readouterr().out == "no cluster is recorded on this machine; nothing to delete\n"
 
 
 class Person(io.StringIO):

@@ -73,7 +73,7 @@ def test_status_of_refreshed_cluster_shows_nodes_and_runs(standing_status, run, 
         "  run quickstart-k3fz8w  running, started 3 min ago",
         "  as reported by the cloud just now",
     ]
-    assert status_lines([], now) == ["no cluster is running"]
+    assert status_lines([], now) == ["no cluster is recorded on this machine"]
 
 
 def test_failed_cloud_query_is_shown_with_recorded_state(standing_status, now):
@@ -148,9 +148,16 @@ def test_deletion_output_lists_instances_orphans_and_cost():
         "  security-group sg-1  (found only by its tag)",
     ]
     assert deletion_lines(replace(ended, simulated=False))[-1] == "  cost $0.0379"
-    assert deletion_lines(DeletionResult("x", known=False)) == [
-        "there is no cluster x: no resource has its tag; nothing to delete"
-    ]
+
+
+def test_deletion_output_says_where_an_unknown_cluster_was_searched_for():
+    nowhere = DeletionResult("x", known=False, target="rehearsal", searched=("us-east-1", "eu-west-1"))
+    line = "there is no cluster x on rehearsal: nothing to delete in us-east-1, eu-west-1 or IAM"
+    assert deletion_lines(nowhere) == [line]
+    other = "  open ledger rows on aws: cloudgpu down x --on aws"
+    assert deletion_lines(replace(nowhere, other_targets=("aws",))) == [line, other]
+    on_hosts = DeletionResult("x", known=False, own=True, target="ssh", other_targets=("aws",))
+    assert deletion_lines(on_hosts)[1:] == [other]
 
 
 def test_rehearsal_status_lists_nodes_and_idle_stop_time(now):

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cloudgpu.aws.ec2.tagging import SearchResult
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.ledger_rows import restore_missing_rows
-from cloudgpu.backends.aws.clusters.tag_search import only, resource_filter
+from cloudgpu.backends.aws.clusters.tag_search import only, region_of, resource_filter
 from cloudgpu.backends.aws.clusters.verified_deletion import DeletedResources, DeletionPlan, VerifiedDeletion
 from cloudgpu.backends.aws.engines import stack_of
-from cloudgpu.backends.billing.cluster_billing import ClusterBilling
-from cloudgpu.backends.billing.cost_ledger import lenient
+from cloudgpu.backends.billing.cluster_billing import ClusterBilling, of_existing_clusters
+from cloudgpu.backends.billing.cost_ledger import failure_of, lenient
 from cloudgpu.backends.lifecycle.deletion import (
     cancel_unfinished_runs,
     check_identity,
@@ -19,7 +20,7 @@ from cloudgpu.backends.lifecycle.deletion import (
 from cloudgpu.backends.lifecycle.existing_cluster import hold_lease_to_delete
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.cloud import GLOBAL, OWNER_TAG, TaggedResource
-from cloudgpu.errors import StateError, UsageError
+from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError, UsageError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_record import ClusterRecord
@@ -74,9 +75,15 @@ class Teardown:
         return self._result(record.name, record, deleted, self._billing.rows(record), runs_too=not after_launch)
 
     def _end_unrecorded(self, name: str, default_region: str) -> DeletionResult:
-        """Delete resources tagged with the name in the default region and in every region in the ledger or journals."""
-        deleted = self._deletion.carry_out(self._unrecorded_plan(name, default_region))
-        return self._result(name, None, deleted, deleted.closed, runs_too=True)
+        """Delete resources tagged with the name in the default region and in every region that the plan adds."""
+        plan = self._unrecorded_plan(name, default_region)
+        unread = failure_of(self._context.ledger)
+        deleted = self._deletion.carry_out(plan)
+        if unread is not None and not plan.everywhere:
+            raise _unknown_regions(plan, unread)
+        ended = self._result(name, None, deleted, deleted.closed, runs_too=True)
+        target, others = self._context.cloud.target, self._billing.other_targets(name)
+        return replace(ended, target=target, searched=plan.regions, other_targets=others)
 
     def _recorded_plan(self, record: ClusterRecord, *, after_launch: bool) -> DeletionPlan:
         """Return the plan for a recorded cluster.
@@ -102,12 +109,33 @@ class Teardown:
         Everything with the name that belongs to the current owner or has no owner may be deleted. Without a record, no
         journal says which launches got a response.
         """
-        regions = _distinct([default_region, *self._regions_of(name, self._billing.rows_without_record(name))])
+        rows = of_existing_clusters(self._billing.rows_without_record(name))
+        regions = _distinct([default_region, *self._regions_of(name, rows)])
         result = self._context.cloud.search_each(name, (*regions, GLOBAL))
         owned = only(resource_filter("owner", "", self._context.owner), result)
         if result.found and not owned.found and not result.failures:
             raise _not_yours(name, result.found[0])
-        return DeletionPlan(name, regions, "owner", found=owned)
+        return self._widened(DeletionPlan(name, regions, "owner", found=owned))
+
+    def _widened(self, plan: DeletionPlan) -> DeletionPlan:
+        """Add the regions of the IAM resources that were found, because the cluster's nodes may be running there.
+
+        If the name of an IAM resource contains no region, add every enabled region.
+        """
+        found = plan.found or SearchResult()
+        named = [region_of(resource, plan.name) for resource in found.found if resource.region == GLOBAL]
+        everywhere = "" in named
+        try:
+            enabled = self._context.cloud.regions() if everywhere else ()
+        except CloudGpuError as err:
+            return replace(plan, found=found.merged(SearchResult(failures={GLOBAL: err})))
+        regions = _distinct([*plan.regions, *named, *enabled])
+        more = regions[len(plan.regions) :]
+        if more:
+            self._context.emit(Note(f"found by tag in IAM; also searching {', '.join(more)}"))
+            result = self._context.cloud.search_each(plan.name, more)
+            found = found.merged(only(resource_filter("owner", "", self._context.owner), result))
+        return replace(plan, regions=regions, everywhere=everywhere, found=found)
 
     def _result(
         self,
@@ -161,6 +189,14 @@ class Teardown:
 
 def _distinct(regions: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(region for region in regions if region))
+
+
+def _unknown_regions(plan: DeletionPlan, unread: LedgerError) -> TeardownError:
+    """Return the error for a deletion without record and ledger, which alone may know further regions."""
+    message = f"cluster {plan.name} is confirmed deleted only in {', '.join(plan.regions)}"
+    left = f"other regions are unknown, because there is no record of the cluster, and {unread.message}"
+    again = f"search every region: `cloudgpu sweep`; then run `{command('cloudgpu', 'down', plan.name)}` again"
+    return TeardownError(message, left=[left], hint=f"{unread.hint}; or {again}" if unread.hint else again)
 
 
 def _not_yours(name: str, resource: TaggedResource) -> UsageError:

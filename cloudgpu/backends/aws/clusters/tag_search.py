@@ -1,5 +1,6 @@
 """Search for the resources of a cluster by tag, terminate its nodes, and delete what a search finds."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from cloudgpu.aws.ec2.tagging import (
 )
 from cloudgpu.backends.aws.account import CloudContext
 from cloudgpu.backends.aws.clusters.ledger_rows import record_node_ends
-from cloudgpu.cloud import OWNER_TAG, TOKEN_TAG, TaggedResource
+from cloudgpu.cloud import GLOBAL, OWNER_TAG, TOKEN_TAG, TaggedResource
 from cloudgpu.engine.direct.deployment import OnWait, ignore_wait
 from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.run.progress import Activity, Note
@@ -28,6 +29,11 @@ Whose = Literal["token", "owner", "token or owner"]
 owner or without an owner, or both. The name is not enough, because other owners may use the same name."""
 _AT_ONCE = 8
 """Maximum number of regions processed at the same time."""
+_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d+")
+_SHORT_REGION = re.compile(
+    r"(?P<area>[a-z]{2})(?P<gov>gov)?(?P<north>[nsc])?(?P<east>[ew])?(?P<number>\d+)"  # as `role_name` shortens it
+)
+_DIRECTIONS = {"n": "north", "s": "south", "c": "central", "e": "east", "w": "west"}
 
 
 @dataclass(frozen=True)
@@ -222,6 +228,23 @@ def resource_filter(whose: Whose, token: str, owner: str) -> ResourceFilter:
         return has_token if whose == "token" else is_owned
 
     return matches
+
+
+def region_of(resource: TaggedResource, cluster: str) -> str:
+    """Return the region of a cluster's resource; for IAM, the region in its name. Empty if the name contains none.
+
+    The role of the expiry schedules contains a shortened region, for example `use1`.
+    """
+    if resource.region != GLOBAL:
+        return resource.region
+    text = resource.id.removeprefix(f"cloudgpu-{cluster}-").removesuffix("-belt")
+    if _REGION.fullmatch(text):
+        return text
+    short = _SHORT_REGION.fullmatch(text)
+    if short is None or not (short["north"] or short["east"]):
+        return ""
+    direction = "".join(_DIRECTIONS[letter] for letter in (short["north"], short["east"]) if letter)
+    return "-".join(part for part in (short["area"], short["gov"], direction, short["number"]) if part)
 
 
 def only(whose: ResourceFilter, result: SearchResult) -> SearchResult:

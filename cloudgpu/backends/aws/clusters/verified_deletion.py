@@ -12,8 +12,8 @@ of a `DeletionPlan`. `VerifiedDeletion.carry_out` carries it out in this order:
    search would list them. Nothing else is deleted before, because such a node uses the security group, and its expiry
    schedule must end it if this process does not.
 5. Delete what a tag search finds in each region and search again: only a search that finds nothing confirms that a
-   region is empty. IAM comes last, and only if no region has failed. Bill the nodes without a launch response that
-   have terminated since.
+   region is empty. IAM comes last, and only if no region has failed; IAM resources of a cluster with the same name in
+   another region stay. Bill the nodes without a launch response that have terminated since.
 6. Close the ledger rows of the regions that are confirmed empty, even if other regions failed, because an empty region
    no longer costs anything.
 7. Delete the cluster's storage, unless the region of its nodes has failed, so that nodes may still use it.
@@ -44,12 +44,13 @@ from cloudgpu.backends.aws.clusters.tag_search import (
     ShuttingDownError,
     TagSearch,
     Whose,
+    region_of,
     resource_filter,
 )
 from cloudgpu.backends.aws.engines import stack_of
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
 from cloudgpu.backends.storage import NO_STORAGE_OUTCOME, StorageOutcome
-from cloudgpu.cloud import GLOBAL, TaggedResource
+from cloudgpu.cloud import GLOBAL, TOKEN_TAG, TaggedResource
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError, UsageError, decisive_cause
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.paths import unwritable_error
@@ -76,6 +77,7 @@ class DeletionPlan:
         token: The cluster's token; empty if it is unknown.
         record: The cluster's record; None if the cluster is known only by its tags.
         answered: Regions whose launches all got a response, or whose journal lists those that got none.
+        everywhere: Whether `regions` includes every region that is enabled in the account.
         in_iam: Whether to delete the cluster's IAM resources.
         with_storage: Whether to delete the storage that was created for the cluster.
         found: The result of the search of all regions that made the plan, if one did.
@@ -87,6 +89,7 @@ class DeletionPlan:
     token: str = ""
     record: ClusterRecord | None = None
     answered: frozenset[str] = frozenset()
+    everywhere: bool = False
     in_iam: bool = True
     with_storage: bool = True
     found: SearchResult | None = None
@@ -170,7 +173,7 @@ class RegionFailures:
             self.add(region, err)
 
     def raise_any(self, remarks: Mapping[str, str] | None = None) -> None:
-        """Raise one error for everything that failed.
+        """Raise one `TeardownError` for everything that failed, whatever caused it.
 
         Args:
             remarks: Region -> additional explanation for the user.
@@ -178,7 +181,7 @@ class RegionFailures:
         errors = [err for noted in self._errors.values() for err in noted]
         if not errors:
             return
-        if len(errors) == 1 and self.regions == self._regions and not remarks:
+        if len(errors) == 1 and isinstance(errors[0], TeardownError) and self.regions == self._regions and not remarks:
             raise errors[0]
         left = [
             f"{_place(region)}: {line}{_remark(remarks, region)}"
@@ -286,11 +289,43 @@ class VerifiedDeletion:
         region has failed, because the expiry schedules in a failed region need their IAM role.
         """
         ended: list[str] = []
-        for region in (*plan.regions, *([GLOBAL] if plan.in_iam else [])):
-            if region not in failures and not (region == GLOBAL and failures):
+        for region in plan.regions:
+            if region not in failures:
                 with failures.guard(region):
                     ended += self._tags.empty_region(plan.name, region, self._to_delete(plan))
+        if plan.in_iam and not failures:
+            with failures.guard(GLOBAL):
+                ended += self._empty_iam(plan)
         return tuple(ended)
+
+    def _empty_iam(self, plan: DeletionPlan) -> list[str]:
+        """Delete the IAM resources of the cluster. Return what was deleted.
+
+        Those of another cluster with the same name stay if its region was not searched, because its nodes may be
+        running, and need the role of their expiry schedules.
+        """
+        whose, elsewhere = self._to_delete(plan), dict[str, str]()
+
+        def is_in_searched_region(resource: TaggedResource) -> bool:
+            if not whose(resource):
+                return False
+            region = region_of(resource, plan.name)
+            own = bool(plan.token) and resource.tags.get(TOKEN_TAG, "") == plan.token
+            if own or plan.whose == "token" or region in plan.regions or (not region and plan.everywhere):
+                return True
+            elsewhere[f"{resource.kind} {resource.id}"] = region
+            return False
+
+        ended = self._tags.empty_region(plan.name, GLOBAL, is_in_searched_region)
+        if elsewhere:
+            places = " and ".join(dict.fromkeys(region or "an unknown region" for region in elsewhere.values()))
+            message = f"{', '.join(elsewhere)} of another cluster {plan.name}, in {places}"
+            if plan.record is None:
+                left = [f"{resource} in IAM" for resource in elsewhere]
+                hint = f"run `{command('cloudgpu', 'down', plan.name)}` again, which searches there too"
+                raise TeardownError(f"found {message}, which was not searched", left=left, hint=hint)
+            self._context.emit(Note(f"not deleted: {message}"))
+        return ended
 
     def _settle(self, unreadable: frozenset[str]) -> None:
         """Wait until a tag search would list what the unreadable journals list."""

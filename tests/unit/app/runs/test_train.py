@@ -119,10 +119,10 @@ def test_error_and_failed_teardown_are_reported_together(workspace, gang, traini
         raise ConnectError("node 0 hung up")
 
     gang.before["start"] = broken
-    with pytest.raises(TeardownError, match=r"node 0 hung up; and .* cannot reach ec2") as caught:
+    with pytest.raises(TeardownError, match=r"node 0 hung up; and the cleanup failed: .* us-east-1") as caught:
         training()
     assert isinstance(caught.value.__cause__, ConnectError)
-    assert caught.value.left
+    assert caught.value.left == ("us-east-1: cannot reach ec2.us-east-1",)
     assert last_run(workspace).ended_at is not None
 
 

@@ -74,3 +74,28 @@ def test_launch_requires_a_usable_ledger(workspace):
     for work in (lambda: lenient.open(None), lambda: lenient.extend("", workspace.clock.now(), workspace.clock.now())):
         with pytest.raises(LedgerError):
             work()
+
+
+def test_down_without_record_and_ledger_is_incomplete(workspace, make):
+    """Regions that only the ledger knows were not searched."""
+    workspace.cloud.orphans = [make.thing("instance", "i-1", "us-east-1", {"cloudgpu:owner": "ann"})]
+    context = replace(workspace.context, ledger=LenientLedger(damaged))
+    with pytest.raises(TeardownError) as caught:
+        Teardown(context).down("mine", "us-east-1")
+    assert workspace.cloud.orphans == []
+    assert caught.value.message == "cluster mine is confirmed deleted only in us-east-1"
+    assert "the ledger is damaged" in caught.value.left[0]
+    assert caught.value.hint.startswith("restore a copy; or search every region: `cloudgpu sweep`")
+
+
+def test_down_without_a_record_does_not_search_regions_of_earlier_clusters(workspace, make):
+    """Such a region may have been disabled since."""
+    earlier = make.candidate("eu-west-1a")
+    workspace.provisioning.up(make.plan(earlier), "mine")
+    workspace.teardown.down("mine", "us-east-1")
+    workspace.provisioning.up(make.plan(make.candidate("us-west-2a")), "mine")
+    workspace.home.cluster("mine").record.unlink()
+    workspace.home.cluster("mine").journal("us-west-2").unlink(missing_ok=True)
+    workspace.cloud.searched.clear()
+    workspace.teardown.down("mine", "us-east-1")
+    assert {region for (region,) in workspace.cloud.searched} == {"us-east-1", "us-west-2", "global"}

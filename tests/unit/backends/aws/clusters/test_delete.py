@@ -30,6 +30,14 @@ def test_down_of_unknown_cluster_is_reported_as_unknown(workspace):
     assert ended.orphans == ()
 
 
+def test_down_of_unknown_cluster_names_other_targets_with_its_name(workspace, make):
+    create_cluster(workspace, make)
+    workspace.home.cluster("demo").record.unlink()
+    workspace.cloud.target = "aws"
+    ended = workspace.teardown.down("demo", "us-west-2")
+    assert (ended.target, ended.searched, ended.other_targets) == ("aws", ("us-west-2",), ("rehearsal",))
+
+
 def test_down_deletes_unrecorded_resources_by_tag(workspace, make):
     workspace.cloud.orphans = [make.thing("instance", "i-stray", "us-east-1")]
     ended = workspace.teardown.down("demo", "us-east-1")
@@ -52,8 +60,9 @@ def test_down_fails_until_the_tag_search_is_empty(workspace, make):
 def test_unreachable_cloud_does_not_count_as_deleted(workspace, make):
     create_cluster(workspace, make)
     workspace.cloud.destroy_fails = CloudError("cannot reach ec2.us-east-1")
-    with pytest.raises(CloudError):
+    with pytest.raises(TeardownError) as caught:
         workspace.teardown.down("demo", "us-east-1")
+    assert caught.value.left == ("us-east-1: cannot reach ec2.us-east-1",)
     assert workspace.records.cluster("demo") is not None
     assert len(workspace.ledger.entries(state="open")) == 1
 

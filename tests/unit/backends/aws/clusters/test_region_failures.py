@@ -12,7 +12,7 @@ from cloudgpu.backends.aws.clusters.verified_deletion import RegionFailures
 from cloudgpu.backends.environment import ApiCallLog
 from cloudgpu.backends.storage import NO_STORAGE_OUTCOME
 from cloudgpu.clock import SystemClock
-from cloudgpu.errors import AuthError, CloudError, StateError, TeardownError, renewable_cause
+from cloudgpu.errors import AuthError, BusyError, CloudError, StateError, TeardownError, UsageError, renewable_cause
 from tests.cluster_records import changed
 
 DENIED = AuthError("not authorized", code="UnauthorizedOperation", request_id="r", hint="check your permissions")
@@ -148,13 +148,28 @@ def test_journals_give_the_regions_without_record_and_ledger(workspace, make):
     assert ("eu-west-1",) in workspace.cloud.searched
 
 
-def test_single_error_of_the_only_region_is_raised_unchanged():
+@pytest.mark.parametrize(
+    "cause", [DENIED, BusyError("in use"), UsageError("no such thing", hint="correct it")], ids=repr
+)
+def test_any_single_error_of_the_only_region_is_a_teardown_error(cause):
     failures = RegionFailures("demo", ("us-east-1",))
-    failures.add("us-east-1", DENIED)
-    failures.add("us-east-1", DENIED)
-    with pytest.raises(AuthError) as caught:
+    failures.add("us-east-1", cause)
+    failures.add("us-east-1", cause)
+    with pytest.raises(TeardownError) as caught:
         failures.raise_any()
-    assert caught.value is DENIED
+    assert caught.value.exit_code == 6
+    assert caught.value.left == (f"us-east-1: {cause.message}",)
+    assert caught.value.hint == "; ".join(filter(None, [cause.hint, "run `cloudgpu down demo` again"]))
+    assert caught.value.__cause__ is cause
+
+
+def test_single_teardown_error_of_the_only_region_is_raised_unchanged():
+    """It already describes what is left and what to do."""
+    failures, left = RegionFailures("demo", ("us-east-1",)), TeardownError("shutting down", left=["instance i-1"])
+    failures.add("us-east-1", left)
+    with pytest.raises(TeardownError) as caught:
+        failures.raise_any()
+    assert caught.value is left
 
 
 def account_in(region, session):

@@ -127,7 +127,7 @@ def test_failed_cluster_deletion_does_not_stop_the_others(account):
     seen = look(account)
     swept = end(account, seen)
     assert [cluster.cluster for cluster in swept.ended] == ["lab"]
-    assert sweep_error(seen, swept).left == ("bad: the token has expired",)
+    assert sweep_error(seen, swept).left == ("bad: us-east-1: the token has expired",)
 
 
 def test_sweep_of_recorded_cluster_removes_record_and_closes_ledger(account, make):
