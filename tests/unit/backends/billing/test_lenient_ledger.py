@@ -91,9 +91,9 @@ def test_down_without_record_and_ledger_is_incomplete(workspace, make):
 def test_down_without_a_record_does_not_search_regions_of_earlier_clusters(workspace, make):
     """Such a region may have been disabled since."""
     earlier = make.candidate("eu-west-1a")
-    workspace.provisioning.up(make.plan(earlier), "mine")
+    workspace.provisioning.create(make.plan(earlier), "mine")
     workspace.teardown.down("mine", "us-east-1")
-    workspace.provisioning.up(make.plan(make.candidate("us-west-2a")), "mine")
+    workspace.provisioning.create(make.plan(make.candidate("us-west-2a")), "mine")
     workspace.home.cluster("mine").record.unlink()
     workspace.home.cluster("mine").journal("us-west-2").unlink(missing_ok=True)
     workspace.cloud.searched.clear()

@@ -71,7 +71,7 @@ def test_iam_resources_that_appear_during_the_deletion_stay(workspace):
 
 
 def test_down_of_a_recorded_cluster_leaves_another_with_its_name_in_another_region(workspace, make):
-    record = workspace.provisioning.up(make.plan(make.candidate()), "demo").record
+    record = workspace.provisioning.create(make.plan(make.candidate()), "demo").record
     own = MINE | {"cloudgpu:token": record.identity.token}
     beside = Resource("role", "cloudgpu-demo-us-east-1", "global", MINE)
     workspace.cloud.orphans = [NODE, SCHEDULE_ROLE, beside, Resource("role", "cloudgpu-demo-use1-belt", "global", own)]
