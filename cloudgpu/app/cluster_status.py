@@ -43,14 +43,19 @@ class StillRunning:
     def __init__(self, records: RecordStore, clusters: Collection[str] = ()) -> None:
         self._records = records
         self._named = frozenset(clusters)
-        self._before = frozenset(record.name for record in records.clusters())
+        try:
+            self._before = frozenset(record.name for record in records.clusters())
+        except StateError:  # `down NAME` does not need the other records, so they must not stop it
+            self._before = frozenset()
 
     def lines(self) -> list[str]:
         """Return the remaining clusters and runs with their hourly cost and the commands to manage them."""
+        try:
+            recorded = self._records.clusters()
+        except StateError as err:
+            return [f"what is still running is unknown: {err.message}", *([f"    {err.hint}"] if err.hint else [])]
         clusters = [
-            cluster
-            for cluster in self._records.clusters()
-            if cluster.name in self._named or cluster.name not in self._before
+            cluster for cluster in recorded if cluster.name in self._named or cluster.name not in self._before
         ]
         runs = [run for run in self._records.runs() if run.ended_at is None and run.ranks]
         lines = [

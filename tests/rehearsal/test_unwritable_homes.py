@@ -166,8 +166,14 @@ def test_json_error_lists_the_deleted_instances(small):
     settled(workspace)
 
 
-def test_unreadable_home_is_an_error(workspace):
+def test_unreadable_records_are_an_error_except_for_down_by_name(workspace):
+    workspace.recipe()
+    workspace.run("up", "plain", "--yes")
+    workspace.home.clusters.rename(workspace.home.root / "elsewhere")
     workspace.home.clusters.write_text("no folder")
+    done = workspace.run("down", "plain", "--yes", code=None)
+    assert workspace.left() == {}, done
+    assert done.returncode in UNRECORDED, done
     for command in (("status",), ("down", "--all")):
         done = workspace.run(*command, code=10)
         assert f"cannot read {workspace.home.clusters}" in done.stderr

@@ -134,6 +134,14 @@ def test_running_resources_are_listed_with_price_and_commands(records):
     assert still.lines()[0] == "run plain-abc has finished (succeeded); its outputs may still be on the nodes"
 
 
+def test_records_that_cannot_be_read_do_not_stop_a_command_and_leave_what_runs_unknown(tmp_path):
+    home = Home(tmp_path / "home").ensure()
+    home.clusters.write_text("no folder")
+    first, second = StillRunning(RecordStore(home), ["lab"]).lines()
+    assert first == f"what is still running is unknown: cannot read {home.clusters}: Not a directory"
+    assert "CLOUDGPU_HOME" in second
+
+
 def test_unreadable_record_and_missing_price_are_reported_as_unknown(records):
     still = StillRunning(records)
     records.save_cluster(changed(CLUSTER, node_hourly_usd="0", state="making", nodes=0, instance_type=""), NOW)
