@@ -54,9 +54,7 @@ class StillRunning:
             recorded = self._records.clusters()
         except StateError as err:
             return [f"what is still running is unknown: {err.message}", *([f"    {err.hint}"] if err.hint else [])]
-        clusters = [
-            cluster for cluster in recorded if cluster.name in self._named or cluster.name not in self._before
-        ]
+        clusters = [cluster for cluster in recorded if cluster.name in self._named or cluster.name not in self._before]
         runs = [run for run in self._records.runs() if run.ended_at is None and run.ranks]
         lines = [
             line for cluster in clusters for line in _of(cluster, [run for run in runs if run.cluster == cluster.name])

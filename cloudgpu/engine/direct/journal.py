@@ -66,6 +66,24 @@ def load(path: Path, identity: JournalAccount) -> JournalContent:
     return loaded
 
 
+def account_of(path: Path) -> JournalAccount | None:
+    """Return the account of the resources in a journal; None if it lists none or its first line cannot be read."""
+    try:
+        data = files.read_bytes(path, files.JOURNAL_BYTES)
+        header = next((_checked_header(path, row) for _, line in _lines(data) if (row := _row(line))), None)
+    except (OSError, ValueError, KeyError, StateError):
+        return None
+    if header is None:
+        return None
+    try:
+        state = _fold(path, data).state
+    except StateError:  # a damaged row: the journal may list resources
+        state = None
+    if state is not None and state.closed and state.empty:
+        return None
+    return JournalAccount(header["account"], header["endpoint"])
+
+
 class Journal:
     """A journal open for writing. Several threads may add rows; rows added in parallel share an fsync."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from cloudgpu.aws.ec2.tagging import SearchResult
 from cloudgpu.backends.aws.account import CloudContext
@@ -20,6 +21,7 @@ from cloudgpu.backends.lifecycle.deletion import (
 from cloudgpu.backends.lifecycle.existing_cluster import hold_lease_to_delete
 from cloudgpu.backends.lifecycle.results import DeletionResult
 from cloudgpu.cloud import GLOBAL, OWNER_TAG, TaggedResource
+from cloudgpu.engine.direct.journal import JournalAccount, account_of
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError, UsageError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Note
@@ -81,6 +83,7 @@ class Teardown:
         deleted = self._deletion.carry_out(plan)
         if unread is not None and not plan.everywhere:
             raise _unknown_regions(plan, unread)
+        self._require_own_journals(name)
         ended = self._result(name, None, deleted, deleted.closed, runs_too=True)
         target, others = self._context.cloud.target, self._billing.other_targets(name)
         return replace(ended, target=target, searched=plan.regions, other_targets=others)
@@ -171,9 +174,28 @@ class Teardown:
 
     def _regions_of(self, name: str, rows: Sequence[LedgerEntry]) -> list[str]:
         """Return the regions that this state home's ledger and journals list for a cluster."""
+        return [*(row.spending.region for row in rows), *(path.stem for path in self._journals(name))]
+
+    def _journals(self, name: str) -> list[Path]:
         root = self._context.home.cluster(name).root
-        journals = sorted(path.stem for path in root.glob("*.journal")) if root.is_dir() else []
-        return [*(row.spending.region for row in rows), *journals]
+        return sorted(root.glob("*.journal")) if root.is_dir() else []
+
+    def _require_own_journals(self, name: str) -> None:
+        """Raise an error if a journal lists resources of another account or cloud, which was not searched.
+
+        Without a readable record, the cloud that is searched is the one in the settings.
+        """
+        cloud = self._context.cloud
+        here = JournalAccount(cloud.account(), cloud.endpoint)
+        found = [(path, account) for path in self._journals(name) if (account := account_of(path)) is not None]
+        elsewhere = [(path, account) for path, account in found if account != here]
+        if elsewhere:
+            targets = {"rehearsal" if account.endpoint else "aws" for _, account in elsewhere}
+            left = [f"resources of account {account.account} in {path}" for path, account in elsewhere]
+            again = " or ".join(command("cloudgpu", "down", name, "--on", target) for target in sorted(targets))
+            hint = f"use the credentials of that account: {again}; if it no longer exists, delete the file"
+            message = f"cluster {name} is confirmed deleted only in account {here.account}, but has resources elsewhere"
+            raise TeardownError(message, left=left, hint=hint)
 
     def _mark_ending(self, record: ClusterRecord) -> None:
         """Record that the cluster is being deleted. A full disk must not prevent the deletion."""

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import pytest
 
+from cloudgpu.engine.direct.journal import Journal, JournalAccount
 from cloudgpu.errors import BadRequestError, BusyError, CloudError, StateError, TeardownError, UsageError
 from cloudgpu.state.record_store import RecordStore
 from tests.cluster_records import changed
@@ -97,6 +98,27 @@ def test_damaged_record_does_not_block_down_or_hide_other_clusters(workspace, ma
     workspace.cloud.orphans = [make.thing("instance", "i-us-east-1c-0", "us-east-1", tags("ann"))]
     assert workspace.teardown.down("demo", "us-east-1").orphans == ("instance i-us-east-1c-0",)
     assert [record.name for record in workspace.records.clusters()] == ["other"]
+
+
+def test_down_by_a_damaged_record_fails_if_a_journal_lists_resources_of_another_account(workspace, make):
+    """A damaged record does not say in which cloud the cluster is, so the configured cloud is searched."""
+    up(workspace, make)
+    paths = workspace.home.cluster("demo")
+    paths.record.write_text("")
+    with Journal(paths.journal("us-east-1"), JournalAccount("999900001111"), workspace.clock):
+        pass
+    with pytest.raises(TeardownError, match="confirmed deleted only in account 111122223333") as caught:
+        workspace.teardown.down("demo", "us-east-1")
+    assert caught.value.left == (f"resources of account 999900001111 in {paths.journal('us-east-1')}",)
+    assert "cloudgpu down demo --on aws" in caught.value.hint
+    assert paths.record.exists()
+    assert paths.journal("us-east-1").exists()
+    with paths.journal("us-east-1").open("ab") as journal:
+        journal.write(b"damaged\n")
+    with pytest.raises(TeardownError):
+        workspace.teardown.down("demo", "us-east-1")
+    paths.journal("us-east-1").write_bytes(b"damaged\n")  # names no account
+    workspace.teardown.down("demo", "us-east-1")
 
 
 def test_damaged_journal_falls_back_to_repeated_tag_search(workspace, make):
