@@ -77,20 +77,17 @@ class ClusterStorage:
             self.context.emit(Note(f"attaching storage {row.name} to {instance_ids[0]}"))
             self.context.cloud.storage.attach(row.region, row.id, instance_ids[0], number)
 
-    def delete_marked(self, record: ClusterRecord) -> StorageOutcome:
-        """Delete the cluster's storage that is marked for deletion. Return the deleted and the retained storage.
+    def delete_marked(self, record: ClusterRecord, region: str) -> StorageOutcome:
+        """Delete the cluster's marked storage in a region. Return the deleted and the retained storage.
 
         The nodes must be terminated first. Marked storage that outlives clusters is retained if another cluster mounts
         it or a bucket contains data.
         """
-        retained = [
-            row for row in record.placement.storage if not row.ends or (row.shared and self._is_used(record, row))
-        ]
-        deleted = [(row.name, row.region) for row in record.placement.storage if row not in retained]
-        _all_or_raise(deleted, lambda name, region: self._delete(record, name, region))
-        kept = [
-            kept for region in sorted({row.region for row in retained}) for kept in self._kept(record, region, retained)
-        ]
+        rows = [row for row in record.placement.storage if row.region == region]
+        retained = [row for row in rows if not row.ends or (row.shared and self._is_used(record, row))]
+        deleted = [(row.name, row.region) for row in rows if row not in retained]
+        _all_or_raise(deleted, lambda name, where: self._delete(record, name, where))
+        kept = self._kept(record, region, retained) if retained else []
         return StorageOutcome(tuple(name for name, _ in deleted), tuple(kept))
 
     def _is_used(self, record: ClusterRecord, row: AttachedStorage) -> bool:
@@ -107,9 +104,8 @@ class ClusterStorage:
             self.context.emit(Note(f"storage {row.name} is not deleted: {why}"))
         return bool(mounted) or has_data
 
-    def _kept(self, record: ClusterRecord, region: str, retained: Sequence[AttachedStorage]) -> list[RetainedResource]:
-        """Return the storage that is retained in one region, with an unknown cost if the region cannot be queried."""
-        rows = [row for row in retained if row.region == region]
+    def _kept(self, record: ClusterRecord, region: str, rows: Sequence[AttachedStorage]) -> list[RetainedResource]:
+        """Return storage that is retained in a region, with an unknown cost if the region cannot be queried."""
         try:
             storage_in_region = self._stored_in(region)
         except CloudGpuError as err:

@@ -16,7 +16,7 @@ of a `DeletionPlan`. `VerifiedDeletion.carry_out` carries it out in this order:
    another region stay. Bill the nodes without a launch response that have terminated since.
 6. Close the ledger rows of the regions that are confirmed empty, even if other regions failed, because an empty region
    no longer costs anything.
-7. Delete the cluster's storage, unless the region of its nodes has failed, so that nodes may still use it.
+7. Delete the cluster's storage, except in regions that have failed, where nodes may still use it.
 8. Raise one error for everything that failed. Only if there is none may the caller remove the record.
 
 An error in one region is collected in `RegionFailures`: the region is skipped from then on, and the other regions
@@ -346,9 +346,12 @@ class VerifiedDeletion:
         """Delete the temporary storage of the cluster, by its record or by the tags in the `searched` regions."""
         storage, outcome = ClusterStorage(self._context), NO_STORAGE_OUTCOME
         if plan.with_storage and plan.record is not None:
-            if plan.record.placement.region not in failures:
-                with failures.guard(plan.record.placement.region):
-                    outcome = storage.delete_marked(plan.record)
+            # It may be in a region other than that of the nodes, if this was the region of a failed attempt.
+            for region in sorted({row.region for row in plan.record.placement.storage}):
+                if region not in failures:
+                    with failures.guard(region):
+                        ended = storage.delete_marked(plan.record, region)
+                        outcome = StorageOutcome(outcome.ended + ended.ended, outcome.kept + ended.kept)
         elif plan.with_storage and searched:
             with failures.guard(searched[0]):
                 outcome = storage.delete_unrecorded(plan.name, searched)

@@ -1,6 +1,8 @@
 """A failing or hanging region does not keep nodes running in another one, and is reported with a command."""
 
 import threading
+from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,9 +12,10 @@ from cloudgpu.backends.aws.account import AwsAccount, CloudTarget
 from cloudgpu.backends.aws.clusters.storage import ClusterStorage
 from cloudgpu.backends.aws.clusters.verified_deletion import RegionFailures
 from cloudgpu.backends.environment import ApiCallLog
-from cloudgpu.backends.storage import NO_STORAGE_OUTCOME
+from cloudgpu.backends.storage import StorageOutcome
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import AuthError, BusyError, CloudError, StateError, TeardownError, UsageError, renewable_cause
+from cloudgpu.state.storage_records import AttachedStorage
 from tests.cluster_records import changed
 
 DENIED = AuthError("not authorized", code="UnauthorizedOperation", request_id="r", hint="check your permissions")
@@ -84,16 +87,27 @@ def test_nodes_are_terminated_although_the_search_that_looked_for_them_failed(wo
     assert workspace.cloud.orphans == []
 
 
-@pytest.mark.parametrize(("region", "ended"), [("us-east-1", []), ("us-west-2", ["demo"])])
-def test_storage_stays_while_nodes_may_use_it(workspace, make, monkeypatch, region, ended):
-    moved(workspace, make)
-    failing(workspace, region)
+@pytest.mark.parametrize(
+    ("region", "ended"), [("us-east-1", ["us-west-2"]), ("us-west-2", ["us-east-1"]), ("", ["us-east-1", "us-west-2"])]
+)
+def test_storage_stays_only_in_regions_where_nodes_may_use_it(workspace, make, monkeypatch, region, ended):
+    """Its region is that of the nodes or, if a launch was killed, that of an earlier attempt."""
+    record = moved(workspace, make)
+    rows = tuple(
+        AttachedStorage(f"sets-{where}", "sets", "efs", where, "", "/sets", "rw", ends=True)
+        for where in ("us-east-1", "us-west-2")
+    )
+    workspace.records.save_cluster(
+        replace(record, placement=replace(record.placement, storage=rows)), workspace.clock.now()
+    )
+    if region:
+        failing(workspace, region)
     seen = []
     monkeypatch.setattr(
-        ClusterStorage, "delete_marked", lambda _, record: seen.append(record.name) or NO_STORAGE_OUTCOME
+        ClusterStorage, "delete_marked", lambda _, _record, where: seen.append(where) or StorageOutcome((where,))
     )
-    with pytest.raises(TeardownError):
-        workspace.teardown.down("demo", "us-east-1")
+    with pytest.raises(TeardownError) if region else nullcontext():
+        assert workspace.teardown.down("demo", "us-east-1").storage.ended == ("us-east-1", "us-west-2")
     assert seen == ended
 
 

@@ -138,7 +138,7 @@ def test_existing_storage_is_mounted_and_survives_the_cluster(cluster_storage, s
     assert mount.source == "fs-sets.fsx.us-east-1.amazonaws.com"
     assert ready.groups == ("sg-sets",)
     assert [row.ends for row in workspace.context.records.cluster("demo").placement.storage] == [False]
-    ended = cluster_storage.delete_marked(record)
+    ended = cluster_storage.delete_marked(record, "us-east-1")
     assert (ended.ended, [storage.name for storage in ended.kept]) == ((), ["sets"])
     assert names(stores) == ["sets"]
 
@@ -150,7 +150,7 @@ def test_storage_created_for_cluster_has_unique_name_and_is_deleted(
     (row,) = record.placement.storage
     assert row.name == unique_name(recipe(make, SCRATCH).storage[0], record.identity.token) != "scratch"
     assert stores.there[0].made_for == "demo"
-    assert cluster_storage.delete_marked(clear_deletion_marks(record)).ended == (row.name,)
+    assert cluster_storage.delete_marked(clear_deletion_marks(record), "us-east-1").ended == (row.name,)
     assert stores.there == []
     assert workspace.context.ledger.entries(cluster=f"storage {row.name}")[0].state == "closed"
 
@@ -163,8 +163,8 @@ def test_kept_storage_is_deleted_only_if_cluster_never_ran(cluster_storage, stor
     ]  # a killed `up` continues, and no run has used the storage yet
     stood = clear_deletion_marks(again)
     assert [row.ends for row in stood.placement.storage] == [False]
-    assert [storage.name for storage in cluster_storage.delete_marked(stood).kept] == ["kept"]
-    cluster_storage.delete_marked(again)
+    assert [storage.name for storage in cluster_storage.delete_marked(stood, "us-east-1").kept] == ["kept"]
+    cluster_storage.delete_marked(again, "us-east-1")
     assert stores.there == []
 
 
@@ -175,7 +175,7 @@ def test_kept_storage_that_another_cluster_began_to_use_outlives_a_failed_launch
     first, _ = cluster_storage.provide(recipe(make, KEPT), record, candidate, {})
     other = replace(record, identity=replace(record.identity, name="other", token="t2"))
     cluster_storage.provide(recipe(make, KEPT), workspace.context.records.save_cluster(other, START), candidate, {})
-    ended = cluster_storage.delete_marked(first)
+    ended = cluster_storage.delete_marked(first, "us-east-1")
     assert (ended.ended, [storage.name for storage in ended.kept]) == ((), ["kept"])
     assert names(stores) == ["kept"]
     elsewhere = replace(candidate, zone="us-east-1d")
@@ -192,7 +192,7 @@ def test_kept_bucket_outlives_a_failed_launch_if_it_contains_data(
     record, _ = cluster_storage.provide(recipe(make, bucket), *new_cluster, {})
     (created,) = stores.there
     stores.there = [replace(created, parts=(replace(created.data, size_gib=size), *created.parts[1:]))]
-    cluster_storage.delete_marked(record)
+    cluster_storage.delete_marked(record, "us-east-1")
     assert names(stores) == left
 
 
@@ -208,7 +208,7 @@ def test_kept_storage_that_another_command_created_in_the_meantime_is_not_delete
     monkeypatch.setattr(StorageManager, "create", create_after_another_command)
     record, _ = cluster_storage.provide(recipe(make, KEPT), *new_cluster, {})
     assert [row.ends for row in record.placement.storage] == [False]
-    cluster_storage.delete_marked(record)
+    cluster_storage.delete_marked(record, "us-east-1")
     assert names(stores) == ["kept"]
 
 
@@ -217,7 +217,7 @@ def test_kept_storage_of_another_cluster_is_attached_and_not_deleted(cluster_sto
     record, _ = cluster_storage.provide(recipe(make, KEPT), *new_cluster, {})
     cluster_storage.attach(record, ("i-1",))
     assert stores.attached == [("fs-kept", "i-1", 0)]
-    assert cluster_storage.delete_marked(record).ended == ()
+    assert cluster_storage.delete_marked(record, "us-east-1").ended == ()
     assert names(stores) == ["kept"]
 
 

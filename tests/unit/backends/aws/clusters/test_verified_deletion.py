@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 
-from cloudgpu.backends.aws.clusters.storage import ClusterStorage
 from cloudgpu.backends.aws.clusters.tag_search import resource_filter
+from cloudgpu.backends.aws.clusters.verified_deletion import VerifiedDeletion
 from cloudgpu.backends.aws.sweep import AccountSweep
 from cloudgpu.backends.sweep import SweepRequest
 from cloudgpu.errors import TeardownError
@@ -56,8 +56,11 @@ def steps(workspace, monkeypatch):
     watch(workspace.cloud, "search", lambda _, found: "found" if found else NOTHING_LEFT)
     watch(ScriptedEngine, "destroy", lambda *_: "journal")
     watch(type(workspace.ledger), "close", lambda *_: "ledger")
-    watch(ClusterStorage, "delete_marked", lambda *_: "storage")
-    watch(ClusterStorage, "delete_unrecorded", lambda *_: "storage")
+    watch(
+        VerifiedDeletion,
+        "_delete_storage",
+        lambda arguments, _: "storage" if arguments[1].with_storage else NOTHING_LEFT,
+    )
     watch(RecordStore, "forget_cluster", lambda *_: "record")
     return seen
 
