@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from cloudgpu.backends.billing.cluster_billing import ClusterBilling
@@ -136,9 +136,16 @@ class HostTeardown:
         orphans = tuple(host for host in outcome.released if answers[host]["clusters"])
         usd = self._billing.settle(self._billing.rows_without_record(name), running=bool(orphans))
         unsaved = (*cancel_unfinished_runs(self._context, name), *remove_local_record(self._context, name))
-        others = self._billing.other_targets(name)
-        result = DeletionResult(name, known=False, orphans=orphans, usd=usd, own=True, unsaved=unsaved)
-        return replace(result, target=self._context.backend.target, other_targets=others)
+        return DeletionResult(
+            name,
+            known=False,
+            orphans=orphans,
+            usd=usd,
+            own=True,
+            unsaved=unsaved,
+            target=self._context.backend.target,
+            other_targets=self._billing.other_targets(name),
+        )
 
     def _request_release(self, nodes: Sequence[Node], leave: Callable[[Host], dict[str, Any]]) -> _ReleaseOutcome:
         """Send the release request to all hosts in parallel. Treat an unreachable host as not released."""

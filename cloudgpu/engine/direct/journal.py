@@ -50,6 +50,13 @@ class JournalContent:
         """The salt for hashing secrets, or a new salt if the journal has no header."""
         return str(self.header["salt"]) if self.header else secrets.token_hex(16)
 
+    @property
+    def account(self) -> JournalAccount | None:
+        """The account of the resources; None if the journal lists none."""
+        if self.header is None or (self.state.closed and self.state.empty):
+            return None
+        return _account(self.header)
+
 
 def load(path: Path, identity: JournalAccount) -> JournalContent:
     """Read a journal without changing it. If the file does not exist, return an empty state."""
@@ -61,8 +68,10 @@ def load(path: Path, identity: JournalAccount) -> JournalContent:
         message = f"cannot read the journal {path}: {err.strerror}"
         raise StateError(message, hint="check the permissions of the state home") from err
     loaded = _fold(path, data)
-    if loaded.header is not None and not (loaded.state.closed and loaded.state.empty):
-        _check_identity(path, loaded.header, identity)
+    theirs = loaded.account
+    if theirs is not None and theirs != identity:
+        message = f"the journal {path} lists resources of {_named(theirs)}, but the credentials are for "
+        raise StateError(f"{message}{_named(identity)}", hint=f"use the credentials of {_named(theirs)}")
     return loaded
 
 
@@ -70,18 +79,16 @@ def account_of(path: Path) -> JournalAccount | None:
     """Return the account of the resources in a journal; None if it lists none or its first line cannot be read."""
     try:
         data = files.read_bytes(path, files.JOURNAL_BYTES)
-        header = next((_checked_header(path, row) for _, line in _lines(data) if (row := _row(line))), None)
-    except (OSError, ValueError, KeyError, StateError):
-        return None
-    if header is None:
+    except OSError:
         return None
     try:
-        state = _fold(path, data).state
-    except StateError:  # a damaged row: the journal may list resources
-        state = None
-    if state is not None and state.closed and state.empty:
+        return _fold(path, data).account
+    except StateError:  # a row is damaged, but the header may be intact
+        first_line = data.partition(b"\n")[0] + b"\n"
+    try:
+        return _fold(path, first_line).account
+    except StateError:
         return None
-    return JournalAccount(header["account"], header["endpoint"])
 
 
 class Journal:
@@ -151,7 +158,7 @@ class Journal:
     def _begin(self) -> None:
         loaded = load(self.path, self._identity)
         header = loaded.header
-        if header is not None and not _same(header, self._identity):
+        if header is not None and _account(header) != self._identity:
             # the journal is closed and empty, so restarting it for the new account loses no resource
             self._truncate(0)
             loaded, header = JournalContent(State(), None, 0), None
@@ -289,18 +296,9 @@ def _checked_header(path: Path, row: Row) -> Row:
     return {**row, **asdict(decode_as(JournalAccount, row))}
 
 
-def _same(header: Row, identity: JournalAccount) -> bool:
-    return (header["account"], header["endpoint"]) == (identity.account, identity.endpoint)
+def _account(header: Row) -> JournalAccount:
+    return JournalAccount(header["account"], header["endpoint"])
 
 
-def _check_identity(path: Path, header: Row, identity: JournalAccount) -> None:
-    if _same(header, identity):
-        return
-    theirs = f"account {header['account']}{_at(header['endpoint'])}"
-    ours = f"account {identity.account}{_at(identity.endpoint)}"
-    message = f"the journal {path} lists resources of {theirs}, but the credentials are for {ours}"
-    raise StateError(message, hint=f"use the credentials of {theirs}")
-
-
-def _at(endpoint: str) -> str:
-    return f" at {endpoint}" if endpoint else " at AWS"
+def _named(account: JournalAccount) -> str:
+    return f"account {account.account} at {account.endpoint or 'AWS'}"

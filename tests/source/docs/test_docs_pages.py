@@ -63,6 +63,17 @@ def test_pages_referenced_by_sources_exist():
     assert missing == []
 
 
+@pytest.mark.parametrize("page", tracked(".md"), ids=named)
+def test_modules_named_by_pages_exist(page: Path):
+    """Pages name modules by their path in `cloudgpu/`, for example `run/start.py`."""
+    packages = {path.name for path in (ROOT / "cloudgpu").iterdir() if path.is_dir()}
+    if page != ROOT / "CHANGELOG.md":
+        modules = re.findall(r"`(?:cloudgpu/)?((?:\w+/)+\w+\.py)`", page.read_text(encoding="utf-8"))
+        example = "run/train.py"  # a script of a recipe
+        inside = [module for module in modules if module.split("/")[0] in packages and module != example]
+        assert [module for module in inside if not (ROOT / "cloudgpu" / module).exists()] == []
+
+
 def test_index_lists_every_page_once_in_its_section():
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     lists = {}

@@ -74,7 +74,6 @@ PROGRAMS = (
 )
 ALLOWED = {
     # assignments for a program, not for a person
-    ("cli/context/node_access.py", "self.settings.home"),
     ("node/agent/leases/termination.py", "os.path.basename(folder)"),
     # constant variable names, followed by quoted values
     ("backends/aws/engines.py", "name"),

@@ -186,3 +186,16 @@ def test_optional_journal_survives_disk_errors(workspace, monkeypatch, call):
         journal.add({"row": "outputs", "values": {"a": 2}})
         assert journal.state.outputs == {"a": 2}
         assert journal.problem
+
+
+def test_account_of_a_journal_is_known_while_it_may_list_resources(workspace):
+    assert journal_module.account_of(workspace.journal) is None
+    with Journal(workspace.journal, OURS, workspace.clock) as journal:
+        assert journal_module.account_of(workspace.journal) == OURS
+        journal.add({"row": "closed", "at": journal.now()})
+    assert journal_module.account_of(workspace.journal) is None
+    with workspace.journal.open("ab") as file:
+        file.write(b"damaged\n")
+    assert journal_module.account_of(workspace.journal) == OURS
+    workspace.journal.write_bytes(b"damaged\n")
+    assert journal_module.account_of(workspace.journal) is None
